@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.files import WrittenFile
-from pipeline.checkpoint.manifest import STATE, CheckpointManifest, File, StoredTensor
+from pipeline.checkpoint.manifest import STATE, CheckpointManifest, StoredTensor
 from pipeline.distributed.control import all_or_raise, gather_all
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
@@ -223,7 +223,7 @@ class Saver:
                 raise SaveFailed(step, f"rank {dist.get_rank(group)}: {error}") from error
 
         own = all_or_raise(group, result, (SaveFailed,), lambda fault: SaveFailed(step, fault))
-        results, seconds = zip(*gather_all(group, own, (WrittenFile, File)))
+        results, seconds = zip(*gather_all(group, own))
         self._seconds += max(seconds)
         return list(results)
 

@@ -1,16 +1,12 @@
 """How the ranks agree: they succeed or fail together, and exchange small values on the host between steps.
 
 `ControlGroup` is a gloo group beside the accelerator's group. Its collectives never wait for the device, and they
-work without one. Values travel as JSON, never pickled: what arrives can be nothing but data.
+work without one.
 """
 
-import base64
-import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -42,76 +38,13 @@ def all_or_raise(
     return result  # type: ignore[return-value]
 
 
-def gather_all(group: dist.ProcessGroup | None, value: T, kinds: Sequence[type] = ()) -> list[T]:
-    """The values of all ranks, by rank, on all ranks. Collective.
-
-    Args:
-        value: as `encode` takes it.
-        kinds: see `decode`.
-    """
+def gather_all(group: dist.ProcessGroup | None, value: T) -> list[T]:
+    """The values of all ranks, by rank, on all ranks: whatever pickle writes. Collective."""
     if group is None:
         return [value]
-    mine = torch.frombuffer(bytearray(encode(value)), dtype=torch.uint8)  # (bytes,)
-    device = torch.device("cuda") if "nccl" in dist.get_backend(group) else torch.device("cpu")
-    size = torch.tensor([len(mine)], device=device)
-    sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(sizes, size, group=group)
-    lengths = [int(one) for one in sizes]
-    padded = torch.zeros(max(lengths), dtype=torch.uint8, device=device)  # (bytes of the longest value,)
-    padded[: len(mine)] = mine
-    parts = [torch.empty_like(padded) for _ in lengths]
-    dist.all_gather(parts, padded, group=group)
-    return [decode(part[:length].cpu().numpy().tobytes(), kinds) for part, length in zip(parts, lengths)]
-
-
-def encode(value: Any) -> bytes:
-    """JSON of a value made of None, numbers, texts, lists, tuples, dicts, numpy arrays, dataclasses and NamedTuples."""
-    return json.dumps(_packed(value)).encode()
-
-
-def _packed(value: Any) -> Any:
-    """The value as JSON has it. What JSON does not have is an object with one key, which says what it is."""
-    if dataclasses.is_dataclass(value):
-        fields = [_packed(getattr(value, field.name)) for field in dataclasses.fields(value)]
-        return {"record": [type(value).__name__, *fields]}
-    if isinstance(value, tuple):
-        parts = [_packed(part) for part in value]
-        return {"record": [type(value).__name__, *parts]} if hasattr(value, "_fields") else {"tuple": parts}
-    if isinstance(value, dict):
-        return {"dict": [[_packed(key), _packed(part)] for key, part in value.items()]}
-    if isinstance(value, list):
-        return [_packed(part) for part in value]
-    if isinstance(value, np.ndarray):
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-        return {"array": [value.dtype.str, value.shape, data]}
-    return value
-
-
-def decode(content: bytes, kinds: Sequence[type] = ()) -> Any:
-    """The value that `encode` was given. `kinds` are the dataclasses and NamedTuples that may occur in it."""
-    by_name = {kind.__name__: kind for kind in kinds}
-
-    def unpack(packed: Any) -> Any:
-        if isinstance(packed, list):
-            return [unpack(part) for part in packed]
-        if not isinstance(packed, dict):
-            return packed
-        ((form, parts),) = packed.items()
-        if form == "tuple":
-            return tuple(map(unpack, parts))
-        if form == "dict":
-            return {unpack(key): unpack(part) for key, part in parts}
-        if form == "array":
-            dtype, shape, data = parts
-            return np.frombuffer(bytearray(base64.b64decode(data)), np.dtype(dtype)).reshape(shape)
-        name, *values = parts
-        kind = by_name[name]
-        if not dataclasses.is_dataclass(kind):
-            return kind(*map(unpack, values))
-        names = [field.name for field in dataclasses.fields(kind)]  # its values may have to be given by name
-        return kind(**dict(zip(names, map(unpack, values), strict=True)))
-
-    return unpack(json.loads(content))
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 class ControlGroup:
@@ -142,27 +75,21 @@ class ControlGroup:
 
         return finish
 
-    def all_gather(self, values: Sequence[int]) -> list[list[int]]:
-        """The whole numbers of each rank, by rank, on all ranks."""
-        return gather_all(self._group, list(values))
-
-    def all_or_raise(
-        self,
-        work: Callable[[], T],
-        errors: tuple[type[Exception], ...] = (UserError,),
-        failure: Callable[[str], Exception] = UserError,
-    ) -> T:
+    def all_or_raise(self, work: Callable[[], T], *how: Any) -> T:
         """See the function of this name."""
-        return all_or_raise(self._group, work, errors, failure)
+        return all_or_raise(self._group, work, *how)
 
-    def gather(self, value: T, kinds: Sequence[type] = ()) -> list[T] | None:
+    def gather(self, value: T) -> list[T] | None:
         """The values of all ranks on rank 0, by rank; None on the other ranks. See `gather_all`."""
-        values = gather_all(self._group, value, kinds)
+        values = gather_all(self._group, value)
         return values if self.rank == 0 else None
 
-    def broadcast(self, value: Any, kinds: Sequence[type] = ()) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's value, on all ranks. See `gather_all`."""
-        return gather_all(self._group, value if self.rank == 0 else None, kinds)[0]
+        values = [value]
+        if self._group is not None:
+            dist.broadcast_object_list(values, src=0, group=self._group)
+        return values[0]
 
     def barrier(self) -> None:
         """Waits until every rank has called it."""

@@ -18,7 +18,6 @@ from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.resolve import FinetuneSettings
 from pipeline.tasks.kind import Features, SampleOutput
-from pipeline.tasks.kinds.spans import WindowSpans
 from pipeline.tasks.task import SpanLimits, Splits, Task
 from pipeline.training.callback import REMEDY, TrainingFailed
 from pipeline.training.training_task import Evaluation, Pace, without_pauses
@@ -203,7 +202,7 @@ def predict(
         The predictions on rank 0; None on the other ranks.
     """
     batches = batches_of(features, control.rank, control.world_size)
-    gathered = control.gather(outputs_of(model, features, device, batches, pace), (WindowSpans,))
+    gathered = control.gather(outputs_of(model, features, device, batches, pace))
     if gathered is None:
         return None
     with progress.get_progress().during("scoring"):

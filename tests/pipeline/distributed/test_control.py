@@ -1,65 +1,14 @@
-"""The ranks succeed or fail together."""
+"""The ranks succeed or fail together, and exchange values."""
 
-import math
-import re
-from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from common.errors import UserError
-from pipeline.distributed.control import ControlGroup, all_or_raise, decode, encode
-from tests.pipeline.conftest import REPOSITORY
-
-
-class Point(NamedTuple):
-    """A value that travels."""
-
-    x: float
-    at: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A value that travels."""
-
-    points: list[Point]
-    names: dict[int, str | None]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None, 7, -1.5e-300, "\u00e4\n", [1, (2.5, "x")], {3: [], "a": (), (1, 2): True}, {"tuple": 1}, math.inf,
-        Line(points=[Point(0.1, (1, 2))], names={0: None}), [2**70, {"record": ["Line"]}],
-    ],
-)  # fmt: skip
-def test_a_value_arrives_as_it_was_sent(value: object) -> None:
-    assert decode(encode(value), (Line, Point)) == value
-
-
-def test_arrays_arrive_bit_for_bit() -> None:
-    sent = {4: np.array([[0.1, np.nan, -0.0]], dtype=np.float32), 5: np.zeros((0, 3), dtype=np.int64)}
-    found = decode(encode(sent))
-    for name, array in sent.items():
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        assert found[name].tobytes() == array.tobytes()
-
-
-def test_only_the_named_records_are_made() -> None:
-    with pytest.raises(KeyError):
-        decode(encode(Point(1.0, ())))
-    with pytest.raises(TypeError):
-        encode(object())
-
-
-def test_nothing_between_ranks_is_pickled() -> None:
-    pickles = re.compile(r"(import|from) (pickle|dill|cloudpickle)\b|(gather|broadcast|scatter|send|recv)_object")
-    for path in (REPOSITORY / "pipeline").rglob("*.py"):
-        assert not pickles.search(path.read_text(encoding="utf-8")), path
+from pipeline.distributed.control import ControlGroup, all_or_raise
+from tests.pipeline.workers import processes
 
 
 def test_a_rank_alone_raises_its_own_failure() -> None:
@@ -73,17 +22,30 @@ def test_a_rank_alone_raises_its_own_failure() -> None:
         all_or_raise(None, work)
 
 
-def test_the_numbers_of_all_ranks_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other rank of two is a stand-in, which has 10, 20."""
-    control = ControlGroup.__new__(ControlGroup)
-    control._group, control.world_size = None, 1
-    assert (control.sum([1, 2]), control.all_gather([1, 2])) == ([1.0, 2.0], [[1, 2]])
-    others = torch.tensor([10, 20])
+def exchange() -> dict[str, Any]:
+    """What each rank of two does; the result of rank 0."""
+    control = ControlGroup()
+    own = {"rank": control.rank, "array": np.full(2 - control.rank, control.rank / 3, np.float32)}
+    found: dict[str, Any] = {"gathered": control.gather(own), "broadcast": control.broadcast(own["rank"])}
+    finish = control.begin_sum([1.0, control.rank])
+    found["sum"] = finish()
 
-    def all_reduce(total: torch.Tensor, group: object, async_op: bool) -> SimpleNamespace:
-        return SimpleNamespace(wait=lambda: total.add_(others))
+    def fail() -> None:
+        if control.rank == 1:
+            raise OSError("no room")
 
-    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    control._group, control.world_size = object(), 2
-    finish = control.begin_sum([1, 2])
-    assert finish() == [11.0, 22.0]
+    try:
+        control.all_or_raise(fail, (OSError,))
+    except UserError as error:
+        found["failure"] = str(error)
+    values = control.gather((control.rank, found["broadcast"], found["failure"]))
+    return found | {"of all": values}
+
+
+@pytest.mark.slow
+def test_two_ranks_exchange_values(tmp_path: Path) -> None:
+    found = processes.run(2, exchange, scratch=tmp_path)
+    assert [value["rank"] for value in found["gathered"]] == [0, 1]
+    assert [value["array"].tolist() for value in found["gathered"]] == [[0.0, 0.0], [float(np.float32(1 / 3))]]
+    assert found["sum"] == [2.0, 1.0]
+    assert found["of all"] == [(0, 0, "no room"), (1, 0, "no room")]
