@@ -17,9 +17,9 @@ import common
 from albert_pretraining.models import Model, load
 from common import PREFIX
 from common.errors import UserError
+from common.gpus import gpus_of_driver
 from data_prep.format.manifest import read_manifest
 from pipeline.checkpoint.run_records import RESULTS, read_results
-from pipeline.distributed.probe import gpus_of_driver
 from pipeline.training.metrics_log import last_record, read_records
 
 Place = str | os.PathLike[str]

@@ -4,29 +4,41 @@
     python -m pipeline.preflight --hostfile hostfile --data shards/train --output runs/xxlarge
 
 Without a hostfile it checks this machine: packages, data, directory of the run, GPUs, port. With one, run it on the
-host and in the directory in which `deepspeed` will run. Each host is compared with this one: code, Python, packages,
-data, directory of the run. Its GPUs are compared with the hostfile. Rank 0's host opens the port of the
-rendezvous, and the other hosts connect to it.
+host and in the directory in which `deepspeed` will run. It starts itself over ssh on each host, with a question, and
+compares the answers with this host: code, Python, packages, data, directory of the run. The GPUs are compared with the
+hostfile. Rank 0's host opens the port of the rendezvous, and the other hosts connect to it.
 
 Exit status: 0 ready; 1 problems found; 2 a mistake in the command line.
 """
 
 import argparse
+import contextlib
+import hashlib
+import json
 import os
+import platform
 import re
 import secrets
+import select
+import shlex
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from common import PREFIX
 from common.command_line import Parser, bounded, entry_point
 from common.errors import UserError
 from common.files import places
+from common.files.json_files import read_text
+from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
-from pipeline.distributed import probe, query
 
 SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 """Directories and files of the project that must be the same on all hosts."""
@@ -39,8 +51,24 @@ REMEDIES = {
 }
 """By kind of facts, what makes them the same on all hosts."""
 Facts = Mapping[str, Mapping[str, str]]
-"""What `pipeline.distributed.probe.examine` finds, by kind and name."""
-
+"""What `examine` finds, by kind and name."""
+MAX_BYTES, MAX_SLOTS = 16 << 20, 1024
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10, 180
+_TORCH_SECONDS = 90  # imports from a cold network disk take long
+_OPEN_SECONDS = 300.0  # a port stays open without a connection: a host connects last, after its GPUs
+_NO_FOLDER, _NO_PYTHON, _LATE, _NO_SSH = 97, 98, 124, 255  # exit statuses, also of `timeout` and ssh
+_TRIAL = """
+import torch
+try:
+    assert torch.cuda.is_available() or torch.cuda.init(), "torch sees none"
+    for number in range(torch.cuda.device_count()):
+        ones = torch.ones(512, 512, device=f"cuda:{number}")
+        assert bool((ones @ ones == 512).all()), "a matrix product is wrong"
+        print("computes", flush=True)
+except Exception as error:
+    reason = str(error).strip().partition("\\n")[0] or type(error).__name__
+    print(f"{reason} (torch {torch.__version__}, built for CUDA {torch.version.cuda or 'none'})")
+"""
 _port = bounded(int, "port", lambda port: 1 <= port <= 65535, "a port; give one from 1 to 65535")
 
 
@@ -56,6 +84,7 @@ def parser() -> Parser:
     p.add_argument("--output", type=Path, metavar="RUN", help="as for pipeline.pretrain")
     p.add_argument("--master_addr", default="", metavar="ADDRESS", help="as for deepspeed")
     p.add_argument("--master_port", type=_port, default=29500, metavar="PORT", help="as for deepspeed (29500)")
+    p.add_argument("--answer", metavar="QUESTION", help=argparse.SUPPRESS)  # on a host that is asked
     return p
 
 
@@ -63,14 +92,14 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns the exit status."""
     args = parser().parse_all(argv)
-    hosts = {} if args.hostfile is None else query.read_hostfile(args.hostfile)
+    if args.answer is not None:
+        return _answer(json.loads(args.answer))
+    began, hosts = time.monotonic(), {} if args.hostfile is None else read_hostfile(args.hostfile)
     own = {name: os.environ[name] for name in ("DS_ACCELERATOR",) if name in os.environ}
-    environment = query.read_environment(Path.home(), Path.cwd()) if hosts else own
-    began = time.monotonic()
+    environment = read_environment(Path.home(), Path.cwd()) if hosts else own
     with _beacon(args.output) as beacon:
         question = _question(args, environment, beacon)
-        check = _check_hosts if hosts else _check_this_machine
-        subject, lines = check(args, hosts, environment, question)
+        subject, lines = _check_hosts(args, hosts, environment, question) if hosts else _check_here(question)
     print(*lines, sep="\n", end="\n" if lines else "")
     verdict = "ready" if not lines else quantity(len(lines), "problem")
     print(f"{subject}: {verdict} ({time.monotonic() - began:.1f} s)")
@@ -81,41 +110,35 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
     """What each host is asked. Raises UserError if the data are not even here."""
     # A --data argument may have a weight.
     named = [Path(name) if Path(name).is_dir() else Path(name.rpartition(":")[0] or name) for name in args.data]
-    data = [*named, *args.eval_data]
-    for directory in data:
+    for directory in (data := [*named, *args.eval_data]):
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
-    interfaces = [environment[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if name in environment]
     return {
-        "packages": list(_packages()),
-        "sources": list(SOURCES),
+        "packages": list(_pinned()),
         "data": [str(directory.absolute()) for directory in data],
         "beacon": None if beacon is None else str(beacon),
-        # NCCL accepts patterns as well.
-        "interfaces": [name for name in dict.fromkeys(interfaces) if re.fullmatch(r"[\w.-]+", name)],
         "gpus": environment.get("DS_ACCELERATOR") != "cpu",
         "connect": None,
+        "listen": args.master_port,
     }
 
 
-def _packages() -> dict[str, str]:
+def _pinned() -> dict[str, str]:
     """The versions in requirements.txt, by name; none if the file is not here, as in an installed package."""
     lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines() if REQUIREMENTS.is_file() else []
     pinned = (line.partition("==") for line in lines if "==" in line and not line.startswith("#"))
     return {name.strip(): version.strip() for name, _, version in pinned}
 
 
-def _check_this_machine(
-    args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Mapping[str, Any]
-) -> tuple[str, list[str]]:
+def _check_here(question: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Checks this machine alone. Returns what was checked, and the problems."""
-    server, taken = probe.listen(args.master_port)
+    server, taken = _listen(question["listen"])
     if server is not None:
         server.close()
-    found = probe.examine({**question})
+    found = examine(question)
     # A version's local part, such as `+cu126` of a torch build, does not matter.
     installed = {name: version.partition("+")[0] for name, version in found["facts"]["packages"].items()}
-    lines = differences({"packages": installed}, {"packages": _packages()}, "in requirements.txt")
+    lines = differences({"packages": installed}, {"packages": _pinned()}, "in requirements.txt")
     devices = f"{found['gpus']} GPUs" if found["gpus"] else f"{found['cores']} cores without a GPU"
     return f"this machine, {devices}", [f"this machine: {line}" for line in (*lines, *found["problems"], *taken)]
 
@@ -124,11 +147,24 @@ def _check_hosts(
     args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
     """Compares each host with this one. Returns what was checked, and the problems."""
-    here = probe.examine({**question, "gpus": False})  # it may be a node without any
-    answers = query.ask_all(list(hosts), environment, question, args.master_addr, args.master_port)
-    lines = _problems_of_ssh(list(hosts))
+    here = examine({**question, "gpus": False})["facts"]  # this may be a node without any
+    names, lines = list(hosts), []
+    keeps_alive = len(names) < 2 or "ServerAliveInterval" in os.environ.get("PDSH_SSH_ARGS_APPEND", "")
+    if not keeps_alive and "serveraliveinterval 0" in lines_of("ssh", "-G", "--", names[-1]):
+        lines.append(
+            "this host: ssh does not notice that a host is lost; "
+            "export PDSH_SSH_ARGS_APPEND='-o ServerAliveInterval=10 -o ServerAliveCountMax=3'"
+        )
+    first = _start(names[0], environment, question)
+    answer = answer_of(first)
+    address = args.master_addr or answer.get("address") or names[0]
+    others = {**question, "listen": 0, "connect": [address, args.master_port] if "facts" in answer else None}
+    with ThreadPoolExecutor(64) as pool:
+        answers = [answer, *pool.map(lambda name: answer_of(_start(name, environment, others)), names[1:])]
+    first.kill()  # its port was open until now
+    first.communicate()
     for (name, slots), found in zip(hosts.items(), answers):
-        lines += [f"{name}: {line}" for line in problems_of_host(slots, found, here["facts"], question["gpus"])]
+        lines += [f"{name}: {line}" for line in problems_of_host(slots, found, here, question["gpus"])]
     return f"{len(hosts)} hosts, {sum(hosts.values())} slots", lines
 
 
@@ -165,32 +201,85 @@ def differences(found: Facts, wanted: Facts, where: str) -> list[str]:
     return lines
 
 
-def _problems_of_ssh(hosts: Sequence[str]) -> list[str]:
-    """Problems of this host's ssh: without keepalives, DeepSpeed's launcher waits for a lost host forever."""
-    if len(hosts) < 2 or "ServerAliveInterval" in os.environ.get("PDSH_SSH_ARGS_APPEND", ""):
-        return []
-    if "serveraliveinterval 0" not in probe.lines_of("ssh", "-G", "--", hosts[-1]):
-        return []
-    return [
-        "this host: ssh does not notice that a host is lost; "
-        "export PDSH_SSH_ARGS_APPEND='-o ServerAliveInterval=10 -o ServerAliveCountMax=3'"
-    ]
+def _start(host: str, environment: Mapping[str, str], question: Mapping[str, Any]) -> "subprocess.Popen[str]":
+    """Starts this module over ssh on a host, in the project's directory, with a question."""
+    words = [sys.executable, "-m", PREFIX + "pipeline.preflight", "--answer", json.dumps(question)]
+    remote = (
+        f"cd {shlex.quote(os.getcwd())} || exit {_NO_FOLDER}; [ -x {shlex.quote(sys.executable)} ] || exit "
+        f"{_NO_PYTHON}; exec timeout {_ANSWER_SECONDS} env "
+        f"{shlex.join([*(f'{name}={value}' for name, value in environment.items()), *words])}"
+    )
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}", "-o", "ServerAliveInterval=10"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        ["ssh", *options, "--", host, remote], stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace"
+    )
 
 
-@contextmanager
-def _beacon(output: Path | None) -> Iterator[Path | None]:
-    """A file in the run's directory, or in its nearest parent that exists; a host that shares the directory sees it.
+def answer_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """What `examine` found on a host; only `problems` if nothing came. A listening host keeps its port open."""
+    assert process.stdout is not None
+    # The shell of a host may greet first, in any bytes.
+    if line := next((line for line in process.stdout if line.startswith('{"facts": ')), ""):
+        found: dict[str, Any] = json.loads(line)
+        return found
+    _, errors = process.communicate()
+    last = (errors.strip().splitlines() or ["no message"])[-1]
+    causes = {
+        _NO_SSH: f"cannot be reached by ssh without a password ({last}); start it, or set up the key",
+        _NO_FOLDER: f"has no directory {os.getcwd()}; put the checkout at the same place, or on shared storage",
+        _NO_PYTHON: f"has no {sys.executable}; make the environment at the same place, or on shared storage",
+        _LATE: f"does not answer within {_ANSWER_SECONDS} s; check its load",
+    }
+    other = f"cannot run the preflight ({last}); make checkout and environment there as they are here"
+    return {"problems": [causes.get(process.returncode, other)]}
 
-    Raises:
-        UserError: the file cannot be made.
+
+def read_hostfile(path: Path) -> dict[str, int]:
+    """Slots by host, in the order of the file. Raises UserError with the first line that DeepSpeed cannot read."""
+    form, hosts = "write a line for each host, as in `node1 slots=8`", dict[str, int]()
+    try:
+        lines = read_text(path, form, MAX_BYTES).splitlines()
+    except UserError as error:
+        raise UserError(f"--hostfile {error}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.strip().startswith("#"):
+            continue
+        match = re.match(r"(\S+)\s+slots=([0-9]{1,5})\b", line.strip())
+        if match is None or not match[1].isprintable() or not 1 <= int(match[2]) <= MAX_SLOTS:
+            raise UserError(f"{path}, line {number}: {line[:80]!r} is not a host and 1 to {MAX_SLOTS} slots; {form}")
+        if match[1] in hosts:
+            raise UserError(f"{path}, line {number}: {match[1]} is listed twice; give each host one line")
+        hosts[match[1]] = int(match[2])
+    if not hosts:
+        raise UserError(f"{path} names no host; {form}")
+    return hosts
+
+
+def read_environment(home: Path, here: Path) -> dict[str, str]:
+    """The variables that DeepSpeed will export on the hosts, from `.deepspeed_env` in `home`, then in `here`.
+
+    Raises UserError for a line without "=", which DeepSpeed does not accept, nor a blank line or a comment.
     """
+    found: dict[str, str] = {}
+    for path in (home / ".deepspeed_env", here / ".deepspeed_env"):
+        lines = read_text(path, "correct it", MAX_BYTES).splitlines() if path.is_file() else []
+        for number, line in enumerate(lines, 1):
+            if "=" not in line or not line.isprintable():
+                raise UserError(f"{path}, line {number}: {line!r} is not NAME=value, the only form for DeepSpeed")
+            name, _, value = line.partition("=")
+            found[name.strip()] = value.strip()
+    return found
+
+
+@contextlib.contextmanager
+def _beacon(output: Path | None) -> Iterator[Path | None]:
+    """A file in the run's directory, or in its nearest parent that exists. A host that shares it sees the file."""
     if output is None:
         yield None
         return
     places.check_directory(output, "--output")
-    place = output.absolute()
-    while not place.is_dir() and place != place.parent:
-        place = place.parent
+    place = next(place for place in (output.absolute(), *output.absolute().parents) if place.is_dir())
     beacon = place / f".preflight-{secrets.token_hex(8)}"
     try:
         beacon.touch()
@@ -200,6 +289,96 @@ def _beacon(output: Path | None) -> Iterator[Path | None]:
         yield beacon
     finally:
         beacon.unlink(missing_ok=True)
+
+
+def _answer(question: Mapping[str, Any]) -> int:
+    """Prints what this host is, as a line of JSON. With `listen`, keeps that port open until stdin is closed."""
+    server, taken = _listen(question["listen"]) if question["listen"] else (None, [])
+    found = examine(question)
+    print(json.dumps(found | {"problems": found["problems"] + taken}), flush=True)
+    while server is not None and server in select.select([server, sys.stdin], [], [], _OPEN_SECONDS)[0]:
+        server.accept()[0].close()
+    return 0
+
+
+def examine(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Examines this host, in the project's directory.
+
+    Args:
+        question: packages: names of distributions; data: directories of shards; beacon: a file that the asking host has
+            just made in the run's directory, or None; connect: [address, port] to try, or None; gpus: whether to try
+            the GPUs.
+    Returns:
+        facts, which must be the same on all hosts: by kind, by name; problems, one line each; gpus: how many compute;
+        cores; address of this host.
+    """
+    gpus, lines = _try_gpus() if question["gpus"] else (0, [])
+    if question["beacon"] is not None and (state := _output(Path(question["beacon"]))):
+        lines.append(f"--output {state}; it must be one folder that all hosts share")
+    if question["connect"] is not None:
+        try:
+            socket.create_connection(tuple(question["connect"]), timeout=5).close()
+        except OSError as error:
+            reason = error.strerror or error
+            lines.append(f"cannot reach rank 0's host ({reason}); open the port, or give another --master_addr")
+    files = [path for place in map(Path, SOURCES) for path in (place, *place.rglob("*.py"), *place.rglob("*.json"))]
+    facts = {
+        # An editor's lock is a link that leads nowhere.
+        "code": {str(path): _digest(path.read_bytes()) for path in files if path.is_file()},
+        "Python": {"": platform.python_version()},
+        "packages": {name: _version(name) for name in question["packages"]},
+        "shards": {directory: _shards(Path(directory)) for directory in question["data"]},
+    }
+    address = " ".join(lines_of("hostname", "-I")).partition(" ")[0]
+    cores = len(os.sched_getaffinity(0))
+    return {"facts": facts, "problems": lines, "gpus": gpus, "cores": cores, "address": address}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _shards(directory: Path) -> str:
+    """A digest of a shard set's manifest and of the sizes of its files; "none" without a manifest."""
+    if not (directory / "manifest.json").is_file():
+        return "none"
+    sizes = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(directory) if entry.name[0] != ".")
+    return _digest((directory / "manifest.json").read_bytes() + str(sizes).encode())
+
+
+def _output(beacon: Path) -> str:
+    """What is wrong with the run's directory; "" if nothing is."""
+    if not beacon.exists():
+        return "is another folder there, or none"
+    try:
+        tempfile.TemporaryFile(dir=beacon.parent).close()
+    except OSError as error:
+        return f"cannot be written to ({error.strerror})"
+    return ""
+
+
+def _try_gpus() -> tuple[int, list[str]]:
+    """On how many GPUs torch can compute (one matrix product each), and a line for each problem."""
+    if not gpus_of_driver() and not has_gpu_device():
+        return 0, []
+    said = lines_of(sys.executable, "-c", _TRIAL, seconds=_TORCH_SECONDS) or ["torch does not start, or ends"]
+    count, advice = said.count("computes"), 'see `nvidia-smi` there, and README, "GPU drivers"'
+    return count, [f"torch cannot compute on its GPUs: {line}; {advice}" for line in said[count:]]
+
+
+def _listen(port: int) -> tuple[socket.socket | None, list[str]]:
+    """Opens the port of the rendezvous as rank 0 will. Returns the server and no problem, or None and the problem."""
+    try:
+        return socket.create_server(("", port), backlog=1024), []
+    except OSError:
+        return None, ["the port is taken; end what listens there, or give another --master_port"]
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import UserError, one_line
+from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
-from pipeline.distributed.probe import gpus_of_driver, has_gpu_device, lines_of
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",

@@ -8,8 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.errors import UserError
-from pipeline.distributed.query import read_hostfile
 from tests.cluster.hosts import REPOSITORY
 
 KEEPALIVE = "-o ServerAliveInterval=10"
@@ -67,7 +65,7 @@ def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_
         "this host: ssh does not notice that a host is lost; export PDSH_SSH_ARGS_APPEND",
         "sick: other code: pipeline/training/trainer.py ",
         f"sick: other packages: tqdm 1.2.3 ({metadata.version('tqdm')} here); pip install",
-        f"sick: {corpus.train}: 1 files missing or cut short, as shard-00000.arrow; copy",
+        f"sick: other shards: {corpus.train} ",
         "sick: --output is another folder there, or none; it must be one folder",
         "sick: has ",
         "10.64.0.250: cannot be reached by ssh without a password (",
@@ -93,18 +91,3 @@ def test_a_port_that_is_taken(cluster, corpus, tmp_path):
     assert status == 1
     assert lines[0].startswith("node1: the port is taken; end what listens there, or give another --master_port")
     assert len(lines) == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("node1 slots=8\nnode2\n", "line 2: 'node2' is not a host and its slots"),
-        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 is listed twice"),
-        ("# nothing\n\n", "names no host"),
-    ],
-)
-def test_a_hostfile_that_deepspeed_cannot_read(tmp_path, content, message):
-    hostfile = tmp_path / "hostfile"
-    hostfile.write_text(content)
-    with pytest.raises(UserError, match=message):
-        read_hostfile(hostfile)

@@ -7,7 +7,6 @@ os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
 
 from deepspeed.runtime.zero.muon import muon_optimizer  # noqa: F401
 
-import pipeline.distributed.probe
 import pipeline.engine.hardware
 import pipeline.finetuning.command
 import pipeline.pretraining.command  # noqa: F401

@@ -10,26 +10,27 @@ from typing import Any
 
 import pytest
 
-from pipeline.distributed import probe, query
-from pipeline.distributed.query import HostQuery
+from common.errors import UserError
+from pipeline import preflight
 from pipeline.preflight import problems_of_host as problems
+from pipeline.preflight import read_environment, read_hostfile
+from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
-NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": None, "interfaces": [], "connect": None}
+NOTHING: dict[str, Any] = {"packages": [], "data": [], "beacon": None, "connect": None, "listen": 0}
 
 
-def ask_probe(
-    tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True, told: str = "Default"
-) -> dict[str, Any]:
-    """The answer of a host, as the preflight asks it: the probe's file, run by a Python without the project."""
-    path = f"{nvidia_smi(tmp_path / 'bin', listed, told)}:{os.environ['PATH']}"
-    environment = {"PATH": path, "PYTHONPATH": str(torch_package(tmp_path / "package", usable, broken))}
-    words = [
-        sys.executable,
-        "-c",
-        Path(probe.__file__).read_text(),
-        json.dumps({**NOTHING, "gpus": gpus, "listen": 0}),
-    ]
+def asked(host: str) -> dict[str, Any]:
+    """The answer of a host that is asked by the `ssh` of PATH."""
+    return preflight.answer_of(preflight._start(host, {}, {**NOTHING, "gpus": False}))
+
+
+def ask(tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True) -> dict[str, Any]:
+    """The answer of a host with such GPUs."""
+    path = f"{nvidia_smi(tmp_path / 'bin', listed, 'Default')}:{os.environ['PATH']}"
+    package = torch_package(tmp_path / "package", usable, broken)
+    words = [sys.executable, "-m", "pipeline.preflight", "--answer", json.dumps({**NOTHING, "gpus": gpus})]
+    environment = os.environ | {"PATH": path, "PYTHONPATH": f"{package}:{REPOSITORY}"}
     ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
@@ -39,7 +40,7 @@ def ask_probe(
     ("listed", "usable", "broken", "line"),
     [
         (2, 2, (), ""),
-        (2, 2, ("cuda:1",), "torch cannot compute on its GPUs: GPU 1: CUDA error: uncorrectable ECC error (torch"),
+        (2, 2, ("cuda:1",), "torch cannot compute on its GPUs: CUDA error: uncorrectable ECC error (torch"),
         (2, 0, (), "is too old (found version 12020). (torch 2.13.0, built for CUDA 13.0); see `nvidia-smi`"),
         (2, 1, (), "has 1 GPU, and 2 slots in the hostfile"),
         (0, 0, (), "has 0 GPUs, and 2 slots in the hostfile"),
@@ -48,7 +49,7 @@ def ask_probe(
 def test_each_gpu_computes_a_product(
     tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...], line: str
 ) -> None:
-    found = ask_probe(tmp_path, listed, usable, broken)
+    found = ask(tmp_path, listed, usable, broken)
     lines = problems(2, found, found["facts"], needs_gpus=True)
     if not line:
         assert lines == []
@@ -57,15 +58,8 @@ def test_each_gpu_computes_a_product(
         assert line in only
 
 
-def test_gpus_that_serve_one_process_only_are_named(tmp_path: Path) -> None:
-    found = ask_probe(tmp_path, 1, 1, told="Exclusive_Process")
-    (line,) = problems(1, found, found["facts"], needs_gpus=True)
-    assert "compute mode Exclusive_Process" in line
-    assert "nvidia-smi -c DEFAULT" in line
-
-
 def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Path) -> None:
-    found = ask_probe(tmp_path, 2, 0, gpus=False)
+    found = ask(tmp_path, 2, 0, gpus=False)
     assert problems(1, found, found["facts"], needs_gpus=False) == []
     (line,) = problems(5000, found, found["facts"], needs_gpus=False)
     assert "and 5,000 slots in the hostfile" in line
@@ -78,9 +72,7 @@ def test_the_greeting_of_a_host_is_no_answer(tmp_path: Path, monkeypatch: pytest
     )
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    asked = HostQuery("node1", {}, {**NOTHING, "gpus": False})
-    found = asked.answer()
-    asked.end()
+    found = asked("node1")
     assert (found["problems"], found["facts"]["Python"]) == ([], {"": platform.python_version()})
 
 
@@ -90,7 +82,7 @@ def test_the_greeting_of_a_host_is_no_answer(tmp_path: Path, monkeypatch: pytest
         (255, "cannot be reached by ssh without a password (Permission denied); start it, or set up the key"),
         (97, "has no directory "),
         (98, "has no "),
-        (1, f"cannot run {sys.executable} (Permission denied); make the environment there as it is here"),
+        (1, "cannot run the preflight (Permission denied); make checkout and environment there as they are here"),
     ],
 )
 def test_a_host_that_gives_no_answer_is_a_problem(
@@ -100,6 +92,34 @@ def test_a_host_that_gives_no_answer_is_a_problem(
     ssh.write_text(f"#!/bin/sh\necho Permission denied >&2\nexit {status}\n")
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (found,) = query.ask_all(["node1"], {}, {**NOTHING, "gpus": False}, "", 29500)
+    found = asked("node1")
     (only,) = problems(8, found, {}, needs_gpus=True)
     assert only.startswith(line)
+
+
+def test_the_variables_here_win_over_those_at_home(tmp_path: Path) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    for directory in (home, here):
+        directory.mkdir()
+    (home / ".deepspeed_env").write_text("A=1\nB=b=c\n")
+    (here / ".deepspeed_env").write_text("A= 2 \n")
+    assert read_environment(home, here) == {"A": "2", "B": "b=c"}
+    for line in ("", "# comment", "A", "A=\x1b[2J"):
+        (here / ".deepspeed_env").write_text(f"A=1\n{line}\n")
+        with pytest.raises(UserError, match=r"line 2: .* is not NAME=value"):
+            read_environment(home, here)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("node1 slots=8\nnode2\n", "line 2: 'node2' is not a host and 1 to 1024 slots"),
+        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 is listed twice"),
+        ("# nothing\n\n", "names no host"),
+    ],
+)
+def test_a_hostfile_that_deepspeed_cannot_read(tmp_path: Path, content: str, message: str) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_hostfile(hostfile)
