@@ -45,16 +45,13 @@ def content_checksum(content: Mapping[str, Any]) -> str:
     return str(xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()))
 
 
-def read_manifest(
-    path: Path, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str, needs_checksum: bool = True
-) -> Kind:
+def read_manifest(path: Path, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str) -> Kind:
     """Reads a manifest, which is the JSON of a `kind` with "format_version", "files" and its own "xxh3_128".
 
     Args:
         version: the format version that this program reads.
         listed: matches the names of the files that it may list.
         remedy: end of the message if the manifest cannot be used.
-        needs_checksum: whether a manifest without a checksum is damaged.
     Raises:
         UserError: it is damaged, of another version, or lists a link or a file that does not belong there.
     """
@@ -62,7 +59,7 @@ def read_manifest(
     if (found_version := content.get("format_version")) != version:
         raise UserError(f"{path} has format version {found_version!r:.40}, this program reads {version}; {remedy}")
     checksum = content.pop("xxh3_128", None)
-    if checksum != content_checksum(content) and (needs_checksum or checksum is not None):
+    if checksum != content_checksum(content):
         raise UserError(f"{path} is damaged (its checksum does not fit its content); {remedy}")
     manifest = check_as(content, kind, path, remedy)
     for file in content["files"]:

@@ -82,7 +82,7 @@ def check_replaceable(directory: Path, tool: str) -> None:
 
 def _not_marked(directory: Path, tool: str) -> UserError:
     return UserError(
-        f"{directory} is not empty and has no {MARKER}, so {tool} did not write it (or an older version did); "
+        f"{directory} is not empty and has no {MARKER}, so {tool} did not write it; "
         "move it away, or choose another place"
     )
 

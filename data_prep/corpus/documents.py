@@ -283,6 +283,4 @@ def read_manifest(directory: Path) -> DocumentsManifest:
     if not path.is_file():
         problem = f"has no {MANIFEST}" if directory.is_dir() else "is not a directory"
         raise UserError(f"{directory} {problem}; give one that `python -m data_prep extract` wrote to its end")
-    return checksums.read_manifest(
-        path, DocumentsManifest, FORMAT_VERSION, LISTED, "extract it again", needs_checksum=False
-    )
+    return checksums.read_manifest(path, DocumentsManifest, FORMAT_VERSION, LISTED, "extract it again")

@@ -157,11 +157,11 @@ def _is_complete(out: Path, options: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _VocabularyRecord:
-    """The keys of FILE.json that are read again. Older versions wrote no `listing_sha256`."""
+    """The keys of FILE.json that are read again."""
 
     options: dict[str, Any]
     model_sha256: str
-    listing_sha256: str = ""
+    listing_sha256: str
 
 
 def _sha256(path: Path) -> str:

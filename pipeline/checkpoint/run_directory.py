@@ -66,22 +66,16 @@ def _check_unused(output: Path, names: Sequence[str]) -> None:
         )
 
 
-def check_same_settings(
-    output: Path,
-    identity: dict[str, Any],
-    same: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-) -> None:
+def check_same_settings(output: Path, identity: dict[str, Any], same: Mapping[str, Any] | None = None) -> None:
     """Raises UserError if `output` holds a run whose settings differ from `identity`, and so its results.
 
     Args:
-        same: by name of a setting, a value that an older version recorded for the same meaning.
-        defaults: by name, the value that a setting had in versions that did not record it.
+        same: by name of a setting, an earlier value from which it may change.
     """
     path = output / "settings.json"
     if not path.exists():
         return
-    earlier = with_defaults(read_settings(output), defaults or {})
+    earlier = read_settings(output)
     identity = json.loads(json.dumps(identity))
     for name, value in (same or {}).items():
         if earlier.get(name) == value:
@@ -94,21 +88,13 @@ def check_same_settings(
         )
 
 
-def with_defaults(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """`settings` with the keys that only `defaults` has, at every depth."""
-    completed = {**defaults, **settings}
-    for name, value in defaults.items():
-        if isinstance(value, Mapping) and isinstance(completed[name], Mapping):
-            completed[name] = with_defaults(completed[name], value)
-    return completed
-
-
 def write_settings_and_vocabulary(
     output: Path, settings: Mapping[str, Any], vocabulary: Vocabulary, config: str = ""
 ) -> None:
     """Makes the run's directory and writes settings.json, the vocabulary and, with the flags as YAML, config.yaml."""
     output.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(output / "settings.json", json.dumps(settings, indent=2) + "\n")  # first: it makes this a run
+    content = {"format": run_records.FORMAT, **settings}
+    atomic.write_text(output / "settings.json", json.dumps(content, indent=2) + "\n")  # first: it makes this a run
     atomic.write_text(output / "config.yaml", config)
     with atomic.replacing(output / vocabulary.file_name) as temporary:
         temporary.write_bytes(vocabulary.serialized)

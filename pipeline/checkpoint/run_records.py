@@ -1,7 +1,6 @@
 """What the JSON files of a run must hold to be read: settings.json, metrics.jsonl and results.json.
 
-The types list the keys that some command reads. Other keys may follow, and stay as they are. Keys that older versions
-did not write have defaults.
+The types list the keys that some command reads. Other keys may follow, and stay as they are.
 """
 
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from model.config import AlbertConfig
 
 RESULTS = "results.json"
 SETTINGS = "settings.json"
+FORMAT = 2
+"""Of settings.json, and so of a run."""
 _REMEDY = "restore it, or leave that run out"
 
 
@@ -104,7 +105,7 @@ class Head:
         finetuning_task: its name; None after pre-training, and in most published models.
         id2label: the names of the outputs; None if they are not recorded.
         architectures, problem_type: as `transformers` calls them.
-        fine_tuning: what settings.json of the run said of the task; exports of older versions lack it.
+        fine_tuning: what settings.json of the run said of the task.
     """
 
     finetuning_task: str | None = None
@@ -190,6 +191,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises UserError if it cannot be read, does not fit `PretrainRecord` or `FinetuneRecord`, or its model cannot be.
     """
     content = read_object(path, _REMEDY)
+    if (form := content.get("format")) != FORMAT:
+        raise UserError(
+            f"{path} has format {form!r:.20}, and this program reads {FORMAT}; train again, or leave that run out"
+        )
     check_as(content, PretrainRecord if "objective" in content else FinetuneRecord, path, _REMEDY, extra="ignore")
     if content.get("model") is not None:
         model_of(content, path)

@@ -77,7 +77,7 @@ def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
     all_data = digest(splits)
     runs = resolve(flags, task, len(splits["train"]), world_size, detect_hardware(), initial, digest(trained_on))
     for settings in runs:
-        lifecycle.check(settings, same={"data": all_data})
+        lifecycle.check(settings)
     _check_form(flags)
     done = [_is_done(settings, all_data) for settings in runs]
     several = flags.seeds is not None
@@ -108,14 +108,9 @@ def _check_form(flags: FinetuneFlags) -> None:
 
 
 def _is_done(settings: FinetuneSettings, all_data: str) -> bool:
-    """Whether the run has ended and has predicted the present examples.
-
-    A run of an older version did not record its examples, and counts as done.
-    """
-    if not lifecycle.is_done(settings):
-        return False
+    """Whether the run has ended and has predicted the present examples."""
     written = settings.output / RESULTS
-    return not written.exists() or read_results(written).get("predicted_data", all_data) == all_data
+    return lifecycle.is_done(settings) and read_results(written).get("predicted_data") == all_data
 
 
 def digest(splits: Splits) -> str:

@@ -61,8 +61,7 @@ def find_initial_model(init: Path, runs: Sequence[Path]) -> InitialModel:
     recorded = next(iter(begun.values()), None)
     pretraining = _pretraining_of(init) if recorded is None else recorded.get("pretraining")
     if recorded is not None and len(begun) == len(runs) and all(_starts_from(init, *one) for one in begun.items()):
-        settings = run_directory.with_defaults(recorded, declare.earlier_values(RunSettings))
-        config = model_of(settings, runs[0] / SETTINGS)
+        config = model_of(recorded, runs[0] / SETTINGS)
         return InitialModel(config, recorded["init_weights"], Vocabulary.load(runs[0]), None, pretraining)
     refuse_training(init)
     weights = read_initial_weights(init)
@@ -218,16 +217,10 @@ def resolve(
 def _learning_rate(flags: FinetuneFlags, task: Task, config: AlbertConfig) -> tuple[float, str]:
     """The peak of the learning rate without a JSON, and the reason for people; "" for the user's or the table's.
 
-    The table has the rates of wide models. A smaller model needs a higher one: here by the square of the width. A run
-    that has begun keeps its rate.
+    The table has the rates of wide models. A smaller model needs a higher one: here by the square of the width.
     """
     if flags.deepspeed_config is not None or flags.learning_rate is not None:
         return flags.learning_rate or task.hyperparameters.learning_rate, ""
-    for run in flags.outputs():
-        if (run / SETTINGS).exists():
-            recorded = (run_directory.read_settings(run).get("hyperparameters") or {}).get("learning_rate")
-            if isinstance(recorded, float):
-                return recorded, ""
     table = task.hyperparameters.learning_rate
     if config.hidden_size >= TABLE_WIDTH:
         return table, ""

@@ -172,9 +172,6 @@ def _sources(manifest: ShardManifest) -> list[SourceRecord]:
         return []
 
 
-_PAPER_MASKS = dataclasses.asdict(MaskingSettings())
-
-
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(PretrainFlags, RunSettings):
     """The settings of a pre-training run. The vocabulary size and the positions of `model` are those of the data.
@@ -195,7 +192,7 @@ class PretrainSettings(PretrainFlags, RunSettings):
 
     steps: int = setting(identity=True)
     objective: Objective = setting(identity=True)
-    masking: MaskingSettings = setting(identity=True, earlier=_PAPER_MASKS)
+    masking: MaskingSettings = setting(identity=True)
     data: tuple[Path, ...]
     corpus_weights: tuple[int, ...]
     data_digests: tuple[str, ...]

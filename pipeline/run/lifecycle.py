@@ -27,7 +27,6 @@ from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
 from pipeline.run.launch import Prepared
-from pipeline.settings import declare
 from pipeline.tracking import services
 from pipeline.training.callback import TrainingFailed, cannot_begin
 from pipeline.training.callbacks import make_trainer
@@ -107,8 +106,7 @@ def check(
     """
     workarounds.reject_unsafe_settings(settings.engine.json)
     services.check(settings.track, settings.engine.json)
-    defaults = declare.earlier_values(type(settings))
-    run_directory.check_same_settings(settings.output, settings.identity(), same, defaults)
+    run_directory.check_same_settings(settings.output, settings.identity(), same)
     run_directory.check_output(settings.output, reopens)
 
 

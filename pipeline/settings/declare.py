@@ -109,7 +109,7 @@ def flag(
     Args:
         options: other attributes of `Flag`, and what `setting` takes.
     """
-    record = {name: options.pop(name) for name in ("identity", "recorded", "earlier") if name in options}
+    record = {name: options.pop(name) for name in ("identity", "recorded") if name in options}
     return dataclasses.field(default=default, metadata={"flag": Flag(help, default, read, **options)} | record)
 
 
@@ -118,8 +118,7 @@ def setting(default: Any = dataclasses.MISSING, **record: Any) -> Any:
 
     Args:
         record: `identity=True` if the setting must not change when the run is resumed; `recorded=True` if it is in
-            settings.json nevertheless; `earlier`: its value in runs from before the field existed, by default the
-            default.
+            settings.json nevertheless.
     """
     return dataclasses.field(default=default, metadata=record)
 
@@ -304,10 +303,3 @@ def _plain(value: Any) -> Any:
         return value.to_dict()  # may have keys beside its fields, which old files have, too
     is_object = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return dataclasses.asdict(value) if is_object else value
-
-
-def earlier_values(settings: type[Any]) -> dict[str, Any]:
-    """The values of the identity's fields in runs whose settings.json was written before the fields existed."""
-    fields = [one for one in dataclasses.fields(settings) if one.metadata.get("identity")]
-    values = {one.name: one.metadata.get("earlier", one.default) for one in fields}
-    return {name: value for name, value in values.items() if value is not dataclasses.MISSING}

@@ -37,9 +37,7 @@ class RunSettings(RunFlags):
         UserError: see `schedule`.
     """
 
-    model: AlbertConfig = setting(
-        identity=True, earlier={"embedding_initializer_range": None, "initial_attention": "random"}
-    )
+    model: AlbertConfig = setting(identity=True)
     execution: ExecutionOptions
     engine: EngineConfig
     steps: int

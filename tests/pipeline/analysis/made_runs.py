@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from pipeline.checkpoint.run_records import FORMAT
 from pipeline.data.masking import MaskingSettings
 from pipeline.paper.printed_tables import BATCH
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
@@ -16,6 +17,7 @@ def pretraining(directory, row, data="small", **last):
     directory.mkdir(parents=True)
     config = row.config.to_dict()
     settings = {
+        "format": FORMAT,
         "model": config | {"vocab_size": 50, "max_position_embeddings": 16},
         "objective": row.objective,
         "steps": row.steps,

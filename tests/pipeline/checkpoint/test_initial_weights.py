@@ -74,10 +74,10 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
     [
         ({}, "holds no model"),
         ({"settings.json": "{"}, "is no valid JSON"),
-        ({"settings.json": "{}"}, "lacks the key"),
-        ({"settings.json": json.dumps({"task": "rte"})}, "is a fine-tuning run that has not finished"),
+        ({"settings.json": '{"format": 2}'}, "lacks the key"),
+        ({"settings.json": json.dumps({"format": 2, "task": "rte"})}, "is a fine-tuning run that has not finished"),
         (
-            {"settings.json": json.dumps({"task": "rte"}), "results.json": "{}"},
+            {"settings.json": json.dumps({"format": 2, "task": "rte"}), "results.json": "{}"},
             "is a fine-tuning run that has not finished",
         ),
         ({"results.json": "{}"}, "holds a run of several seeds; name one of them"),

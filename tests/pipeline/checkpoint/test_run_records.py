@@ -14,7 +14,7 @@ from pipeline.checkpoint.run_records import read_results, read_settings
 @pytest.mark.parametrize(
     ("read", "content", "message"),
     [
-        (read_settings, {"task": ["rte"]}, r"has task = \['rte'\], which should be a valid string"),
+        (read_settings, {"format": 2, "task": ["rte"]}, r"has task = \['rte'\], which should be a valid string"),
         (read_results, {"task": ["rte"], "metrics": {}}, r"has task = \['rte'\], which should be a valid string"),
         (
             read_results,
@@ -31,3 +31,9 @@ def test_a_value_that_cannot_be_is_named(
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=rf"record\.json {message}"):
         read(path)
+
+
+def test_an_earlier_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps({"task": "rte"}))
+    with pytest.raises(UserError, match="has format None, and this program reads 2"):
+        read_settings(tmp_path / "settings.json")

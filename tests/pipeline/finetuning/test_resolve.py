@@ -10,7 +10,6 @@ import pytest
 
 from common.errors import UserError
 from model import AlbertConfig
-from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.run_records import Head
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning import command, resolve
@@ -60,18 +59,12 @@ def resolved(*arguments, **options):
         (16, 1e-3, " (1e-05 of Table 14 suits a width from 768 on; this model has 16)"),
     ],
 )
-def test_a_small_model_has_a_higher_rate(tmp_path, monkeypatch, width, rate, reason):
+def test_a_small_model_has_a_higher_rate(width, rate, reason):
     model = AlbertConfig.preset("albert-tiny", hidden_size=width, num_attention_heads=1)
     settings = resolved("sst2", model=model)
     assert (settings.engine.learning_rate, settings.rate_reason) == (rate, reason)
     chosen = resolved("sst2", "--learning-rate", "2e-5", model=model)
     assert (chosen.engine.learning_rate, chosen.rate_reason) == (2e-5, "")
-    # A run that was begun with another default keeps it.
-    monkeypatch.chdir(tmp_path)
-    Path("output").mkdir()
-    record = {"task": "sst2", "model": model.to_dict(), "hyperparameters": {"learning_rate": 1e-5}}
-    Path("output/settings.json").write_text(json.dumps(record))
-    assert resolved("sst2", model=model).engine.learning_rate == 1e-5
 
 
 @pytest.mark.parametrize("row", TABLE_14, ids=[row[0] for row in TABLE_14])
@@ -167,17 +160,6 @@ def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
         assert resolved("rte", *flags).identity() != identity, flags
     for flags in (("--micro-batch-size", "8"), ("--log-interval", "9"), ("--activation-checkpointing", "layer")):
         assert resolved("rte", *flags).identity() == identity, flags
-
-
-def test_a_run_that_was_begun_with_earlier_code_is_resumed(tmp_path):
-    """settings.json has its keys, and its values compare as they were written."""
-    written = json.loads((REPOSITORY / "tests/pipeline/settings/finetune_settings.json").read_text())
-    settings = resolved("squad2", "--patience", "3", "--dropout", "0.2", "--seed", "5")
-    assert json.loads(json.dumps(settings.to_dict())) == written
-    (tmp_path / "settings.json").write_text(json.dumps(written))
-    run_directory.check_same_settings(tmp_path, settings.identity())
-    with pytest.raises(UserError, match="patience: 1221 -> 1628"):
-        run_directory.check_same_settings(tmp_path, resolved("squad2", "--patience", "4").identity())
 
 
 def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from model import AlbertConfig
 from pipeline import reproduce
+from pipeline.checkpoint.run_records import FORMAT
 from pipeline.paper.experiments import Paths, as_makefile, commands
 from pipeline.paper.printed_tables import TABLES
 from pipeline.pretraining.architecture import parse_fields
@@ -157,7 +158,7 @@ def test_runs_of_other_shards_are_not_those_of_a_table(task_data, capsys):
     run = task_data / "out dir" / "paper" / "albert-xxlarge" / "pretrain"
     run.mkdir(parents=True)
     model = AlbertConfig.preset("albert-xxlarge").to_dict()
-    settings = {"model": model, "objective": "sop", "steps": 100, "train_batch_size": 64}
+    settings = {"format": FORMAT, "model": model, "objective": "sop", "steps": 100, "train_batch_size": 64}
     digest = hashlib.sha256((task_data / "train" / "manifest.json").read_bytes()).hexdigest()
     for data, statuses in ((digest, (None, 0)), ("of other shards", (2,))):
         (run / "settings.json").write_text(json.dumps(settings | {"data": data}))

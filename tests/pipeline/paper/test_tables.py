@@ -201,7 +201,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
     plain = made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
-    (plain / "settings.json").write_text('{"task": "rte"}')
+    (plain / "settings.json").write_text('{"format": 2, "task": "rte"}')
     assert evaluate.main([command, *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     error = capsys.readouterr().err
     assert message.format(tmp=tmp_path) in error

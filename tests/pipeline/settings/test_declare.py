@@ -143,7 +143,7 @@ def test_flags_can_be_written_and_read_again(tmp_path, monkeypatch, words):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSettings(ToolFlags):
-    steps: int = setting(identity=True, earlier=5)
+    steps: int = setting(identity=True)
     found: int = setting(recorded=True)
     command: tuple[str, ...] = ()
     config: str = ""
@@ -155,7 +155,6 @@ def test_settings_pass_flags_on_and_know_which_decide():
     assert (settings.rate, settings.output, settings.steps) == (2.0, Path("out"), 7)
     assert declare.marked(settings, "identity") == {"steps": 7, "exact": False}
     assert declare.marked(settings, "recorded") == {"rate": 2.0, "found": 8}
-    assert declare.earlier_values(ToolSettings) == {"steps": 5, "exact": False}
     assert settings.command == ("--rate", "2.0")
 
 
@@ -207,7 +206,7 @@ def test_one_directory_for_each_seed():
 
 def test_finetune_takes_its_task_from_the_run(tmp_path):
     command = ["--task", "sst2", "--init", "a", "--data", "b", "--steps", "7"]
-    (tmp_path / "settings.json").write_text(json.dumps({"task": "sst2", "command": command}))
+    (tmp_path / "settings.json").write_text(json.dumps({"format": 2, "task": "sst2", "command": command}))
     flags = finetune.parse(["--output", str(tmp_path), "--steps", "8"])
     assert (flags.task_word, flags.init, flags.steps) == ("sst2", Path("a"), 8)
     (tmp_path / "other.yaml").write_text("task: cola\ninit: c\ndata: d\n")

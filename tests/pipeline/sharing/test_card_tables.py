@@ -2,7 +2,7 @@
 
 import json
 
-from pipeline.checkpoint.run_records import SETTINGS, read_record
+from pipeline.checkpoint.run_records import FORMAT, SETTINGS, read_record
 from pipeline.sharing import card_tables
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
@@ -12,7 +12,7 @@ from tests.pipeline.sharing import runs
 def recorded(directory, **settings):
     """The record of a run with these settings."""
     directory.mkdir(exist_ok=True)
-    (directory / SETTINGS).write_text(json.dumps({"model": runs.config_of().to_dict(), **settings}))
+    (directory / SETTINGS).write_text(json.dumps({"format": FORMAT, "model": runs.config_of().to_dict(), **settings}))
     return read_record(directory / SETTINGS)
 
 

@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 from unittest import mock
 
+from pipeline.checkpoint.run_records import FORMAT
 from pipeline.tracking import services
 from pipeline.training.callbacks.metrics_log import MetricsLog
 from pipeline.training.state import TrainingRun, TrainState
@@ -71,7 +72,7 @@ def open_log(directory, step=0, settings=None, rank=0, open_trackers=None, evalu
 def log_run(directory, first, last, settings=SETTINGS, finished=True, **more):
     """Logs a run from step `first`, exclusive, to `last`: training every 10 steps, evaluations every 20."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "settings.json").write_text(json.dumps(settings))
+    (directory / "settings.json").write_text(json.dumps({"format": FORMAT, **settings}))
     log, run = open_log(directory, first, settings, **more)
     log.on_trial(Evaluation(evaluation(0), 0.5, "mlm_loss"), 0.1)
     for step in range(first + 10, last + 1, 10):

@@ -84,7 +84,7 @@ class ForkedRank(Forked):
 
 
 class ForkedCommand(ForkedRank):
-    """`python -m module arguments`, with the methods of subprocess.Popen that `pipeline.paper.runner` calls."""
+    """`python -m module arguments`, with the methods of subprocess.Popen that `benchmarks.shared.commands` calls."""
 
     def __init__(self, words: Sequence[str], *, stdout: IO[bytes], stderr: int, start_new_session: bool) -> None:
         assert words[:2] == (sys.executable, "-m"), words
@@ -100,7 +100,7 @@ class ForkedCommand(ForkedRank):
 
 
 class ForkedCommands:
-    """Stands in for the module subprocess in `pipeline.paper.runner`, for tests of many commands."""
+    """Stands in for the module subprocess in `benchmarks.shared.commands`, for tests of many commands."""
 
     Popen = ForkedCommand
     STDOUT = subprocess.STDOUT
