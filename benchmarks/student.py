@@ -22,7 +22,7 @@ from benchmarks.shared.commands import Command, run
 from benchmarks.study import page, text
 from benchmarks.study.text import Corpus
 from common.command_line import Parser, entry_point, hours, positive
-from common.files import atomic, owned
+from common.files import atomic, outputs
 from common.text import markdown_table, printable
 from data_prep.text.sentences import split_sentences
 from model.counts import parameter_counts
@@ -206,7 +206,7 @@ def main(argv: Sequence[str]) -> None:
         "models": [measure(name, directory, args.data_root) for name, directory in names.items()],
         "curves": curves_of(args.out / "run", corpora),
     }
-    with owned.adding_files(args.out / "page", "benchmarks.student") as place:
+    with outputs.making(args.out / "page", "benchmarks.student") as place:
         report.write(place / "student", result, markdown(result))
         measures = (("states", "cosine of the states (%)"), ("pooled", "cosine of their means (%)"))
         page.plot(place / "curves.png", result["curves"], measures)

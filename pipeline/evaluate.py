@@ -26,19 +26,19 @@ def _tables(args: argparse.Namespace) -> str:
     from pipeline.paper.tables import make_tables
 
     names = [find_table(name).name for name in args.tables]
-    return make_tables(args.runs, args.out, names, args.additional_data)
+    return make_tables(args.runs, args.out, names, args.additional_data, overwrite=args.overwrite)
 
 
 def _ensemble(args: argparse.Namespace) -> str:
     from pipeline.analysis.ensemble import write_ensembles
 
-    return write_ensembles(args.runs, args.out)
+    return write_ensembles(args.runs, args.out, args.overwrite)
 
 
 def _compare(args: argparse.Namespace) -> str:
     from pipeline.analysis.comparison import write_comparison
 
-    return write_comparison(args.runs, args.random, args.out)
+    return write_comparison(args.runs, args.random, args.out, args.overwrite)
 
 
 def parser() -> Parser:
@@ -54,6 +54,7 @@ def parser() -> Parser:
                 "--runs", nargs="+", required=True, type=storage.records, metavar="DIR", help="where to search"
             )
             command.add_argument("--out", required=writes, type=Path, metavar="DIR", help="directory to write")
+            command.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
         return command
 
     command = add("summary", _summary, "a short table of a pre-training run")

@@ -41,6 +41,7 @@ def parser() -> Parser:
     p.add_argument(
         "--language", nargs="+", default=[], metavar="CODE", help="languages of the text, such as en (default: none)"
     )
+    p.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
     p.add_argument("--push", metavar="OWNER/NAME", help="also push to this repository of the Hugging Face hub")
     p.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
     return p

@@ -20,7 +20,7 @@ from benchmarks.study.finetune import Job, Start
 from benchmarks.study.plan import PLANS, Plan
 from common.command_line import Parser, entry_point, hours, positive
 from common.errors import UserError
-from common.files import atomic, owned
+from common.files import atomic, outputs
 from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.reproduce import find_task_data
@@ -153,7 +153,7 @@ def write_page(
         "left_out": list(left_out),
     }
     words = page.markdown(record)
-    with owned.adding_files(out / "page", "benchmarks.study") as place:
+    with outputs.making(out / "page", "benchmarks.study") as place:
         atomic.write_text(place / "study.md", words)
         atomic.write_text(place / "study.json", json.dumps(record, indent=1) + "\n")
         page.plot(place / "curves.png", curves)

@@ -2,10 +2,9 @@
 
 json_files  reads JSON files safely, and checks them against a type with bounds
 atomic      writes files whole or not at all
-owned       decides whether a command may replace or delete a file or directory: only what this project wrote
+outputs     makes directories as a whole, and replaces only those of the same command
 locks       keeps two commands from writing to one output at the same moment
-places      says before the work that a place cannot be written to; opens a directory, never through a link;
-            checks names that come from files before they become paths
+places      says before the work that a place cannot be written to; checks names that come from files
 checksums   checksums of files and manifests
 storage     URLs of object storage in the place of paths: local copies of what they name
 """

@@ -8,20 +8,20 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.files import locks
+from common.errors import UserError
 from common.files.places import FULL
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 """The name of a file that `replacing` has not finished; group 1 is the name that it would get."""
 
 
-def fsync_directory(path: Path) -> None:
-    """Makes renames inside `path` survive a power loss."""
-    fsync_file(path)
+def temporary_beside(path: Path) -> Path:
+    """A new hidden name in the directory of `path`, of the form TEMPORARY."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
-def fsync_file(path: Path) -> None:
-    """Makes the bytes of `path` survive a power loss."""
+def sync(path: Path) -> None:
+    """Makes the bytes of a file, or the renames inside a directory, survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -34,32 +34,23 @@ def set_default_mode(path: Path) -> None:
 
     safetensors and `tempfile` make files that only their owner may read.
     """
-    probe = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    finally:
-        os.close(descriptor)
-        probe.unlink()
+    probe = temporary_beside(path)
+    probe.touch(exist_ok=False)
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
     path.chmod(mode)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`. On success it is synced and renamed to `path`, else removed.
-
-    Raises:
-        UserError: the directory was moved while this command held its lock; see `common.files.locks`.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    """Yields a temporary path beside `path`. On success it is synced and renamed to `path`, else removed."""
+    temporary = temporary_beside(path)
     try:
         yield temporary
-        fsync_file(temporary)
-        locks.check_still_there(path)
+        sync(temporary)
         os.replace(temporary, path)
-        fsync_directory(path.parent)
+        sync(path.parent)
     except OSError as error:
-        locks.check_still_there(path)  # a directory that was moved is why nothing could be written
         if error.errno in FULL and error.filename is None:  # that of a write does not name its file
             error.filename = str(path)
         raise
@@ -71,3 +62,13 @@ def write_text(path: Path, text: str) -> None:
     """Writes UTF-8 `text` to `path` atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_unless_other(path: Path, content: bytes) -> None:
+    """Writes `content` to `path`. Raises UserError if `path` exists with other content."""
+    if os.path.lexists(path):
+        if not path.is_symlink() and path.is_file() and path.read_bytes() == content:
+            return
+        raise UserError(f"{path} is there already and this job did not write it; move it away and run this again")
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)

@@ -11,7 +11,7 @@ import xxhash
 
 from common.errors import UserError
 from common.files.json_files import Count, check_as, read_object
-from common.files.places import plain_name, refuse_link
+from common.files.places import plain_name
 
 Kind = TypeVar("Kind")
 _BLOCK_BYTES = 1 << 23
@@ -53,7 +53,7 @@ def read_manifest(path: Path, kind: type[Kind], version: int, listed: re.Pattern
         listed: matches the names of the files that it may list.
         remedy: end of the message if the manifest cannot be used.
     Raises:
-        UserError: it is damaged, of another version, or lists a link or a file that does not belong there.
+        UserError: it is damaged, of another version, or lists a file that does not belong there.
     """
     content = read_object(path, remedy)
     if (found_version := content.get("format_version")) != version:
@@ -63,5 +63,5 @@ def read_manifest(path: Path, kind: type[Kind], version: int, listed: re.Pattern
         raise UserError(f"{path} is damaged (its checksum does not fit its content); {remedy}")
     manifest = check_as(content, kind, path, remedy)
     for file in content["files"]:
-        refuse_link(path.parent / plain_name(file["name"], path, listed), path)
+        plain_name(file["name"], path, listed)
     return manifest

@@ -1,23 +1,19 @@
-"""Reads JSON files that may have been damaged or replaced: opened safely, parsed with limits, checked against a type.
+"""Reads JSON files, and checks them against a type by pydantic. What is wrong is a UserError of one line.
 
-    read_bytes    the content of a regular file; a FIFO, device or directory is refused and never waited for
+    read_bytes    the content of a regular file
     read_object   any JSON object
     read_as       a JSON file whose content fits a dataclass or TypedDict, with bounds
 
-Each of them raises UserError with one line: the file, the key, and what to do. Strings, numbers and booleans are not
-converted into each other. More than 200 nested brackets, and integers of more than 4,300 digits, are refused. So are
-NaN and infinity where the type is `Finite`, and in `read_object`. A person may have written what `read_object` reads,
-so it also refuses a key that an object has twice. pydantic is imported when the first file is read, because it takes a
-third of a second.
+Strings, numbers and booleans are not converted into each other. NaN and infinity are refused where the type is
+`Finite`, and in `read_object`. A person may have written what `read_object` reads, so it also refuses a key that an
+object has twice. pydantic is imported when the first file is read, because it takes a third of a second.
 """
 
 import functools
 import json
 import math
-import os
 import re
 import reprlib
-import stat
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -25,7 +21,6 @@ from typing import Annotated, Any, Literal, TypeVar
 from annotated_types import Interval
 
 from common.errors import UserError
-from common.files.places import refuse_sparse
 
 T = TypeVar("T")
 Extra = Literal["forbid", "ignore"]
@@ -37,38 +32,26 @@ Count = Annotated[int, Interval(ge=0, lt=2**63)]
 Positive = Annotated[int, Interval(ge=1, lt=2**63)]
 Finite = Annotated[float, Interval(gt=-math.inf, lt=math.inf)]
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
-
-_MAX_SHOWN = 80
 _COMMENT = re.compile(rb"""(?m)(?:^|[,{}\[\]"\w])[ \t]*(//|/\*|#)""")
 
 
 def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
-    """Returns the content of the regular file `path`; a link to one is followed.
+    """Returns the content of the regular file `path`.
 
     Raises:
-        UserError: the file is missing, cannot be read, is no regular file, or is larger than `max_bytes`. The line ends
-            with `remedy`.
+        UserError: it is missing, cannot be read, is no regular file, or is too large. The line ends with `remedy`.
     """
-    content = b""
+    fault = ""
     try:
-        # Without O_NONBLOCK the opening of a FIFO waits until somebody writes into it.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb") as file:
-            status = os.fstat(file.fileno())
-            is_file, size = stat.S_ISREG(status.st_mode), status.st_size
-            if is_file and size <= max_bytes:
-                refuse_sparse(path, status)
-                content = file.read(size + 1)  # memory is allocated for as many bytes
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; {remedy}") from None
-    except UserError:
-        raise
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
-        raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}); {remedy}") from None
-    if not is_file:
-        raise UserError(f"{path} is no regular file; {remedy}")
-    if max(size, len(content)) > max_bytes:
-        raise UserError(f"{path} has more than {max_bytes:,} bytes; {remedy}")
-    return content
+        if not path.is_file():  # opening a FIFO would wait until somebody writes into it
+            fault = "is no regular file" if path.exists() else "does not exist"
+        elif path.stat().st_size > max_bytes:
+            fault = f"has more than {max_bytes:,} bytes"
+        else:
+            return path.read_bytes()
+    except OSError as error:
+        fault = f"cannot be read ({error.strerror})"
+    raise UserError(f"{path} {fault}; {remedy}")
 
 
 def read_text(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> str:
@@ -79,9 +62,9 @@ def read_text(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> str:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start:,}); {remedy}") from None
 
 
-def read_object(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def read_object(path: Path, remedy: str) -> dict[str, Any]:
     """Returns the object in the JSON file `path`. Raises UserError as `read_bytes`, or if it holds no JSON object."""
-    return parse_object(read_bytes(path, remedy, max_bytes), path, remedy)
+    return parse_object(read_bytes(path, remedy), path, remedy)
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
@@ -99,8 +82,7 @@ def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: boo
     from pydantic_core import from_json
 
     try:
-        value = from_json(content, allow_inf_nan=allow_nan)
-        # Of two equal keys, pydantic silently takes the last. Nesting and digits have been limited above.
+        value = from_json(content, allow_inf_nan=allow_nan)  # which limits the nesting and the digits
         json.loads(content, object_pairs_hook=_refuse_repeated_keys)
     except ValueError as error:
         comment = _COMMENT.search(content)
@@ -124,8 +106,7 @@ def check_as(content: Any, kind: type[T], source: Path | str, remedy: str, extra
         kind: a dataclass, TypedDict or other annotated type.
         extra: whether unknown keys are refused or left out.
     Raises:
-        UserError: a key is missing or unknown, or a value has another type or is out of bounds. The line names the
-            first such key and the number of others.
+        UserError: a key is missing or unknown, or a value has another type or is out of bounds.
     """
     from pydantic_core import to_json
 
@@ -139,9 +120,18 @@ def _parse_as(content: bytes, kind: type[T], source: Path | str, remedy: str, ex
     try:
         value: T = _adapter(kind).validate_json(content, strict=True, extra=extra)  # type: ignore[arg-type]
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False)
-        more = f" (and {error.error_count() - 1} more faults)" if error.error_count() > 1 else ""
-        raise UserError(f"{source} {_describe(faults[0])}{more}; {remedy}") from None
+        fault = error.errors(include_url=False, include_context=False)[0]
+        key = repr(".".join(map(str, fault["loc"]))[:80])[1:-1] or "the content"
+        said = {
+            "json_invalid": f"is no valid JSON ({fault['msg'].removeprefix('Invalid JSON: ')})",
+            "missing": f"lacks the key {key}",
+            "missing_argument": f"lacks the key {key}",
+            "extra_forbidden": f"has the unknown key {key}",
+            "unexpected_keyword_argument": f"has the unknown key {key}",
+        }
+        wanted = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
+        wrong_value = f"has {key} = {reprlib.repr(fault['input'])}, which {wanted}"
+        raise UserError(f"{source} {said.get(fault['type'], wrong_value)}; {remedy}") from None
     return value
 
 
@@ -150,17 +140,3 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-def _describe(fault: Any) -> str:
-    """A sentence's end about a fault that pydantic found."""
-    if fault["type"] == "json_invalid":
-        return f"is no valid JSON ({fault['msg'].removeprefix('Invalid JSON: ')})"
-    key = ".".join(str(part) for part in fault["loc"])
-    key = repr(key[:_MAX_SHOWN])[1:-1] or "the content"
-    if fault["type"] in ("missing", "missing_argument"):
-        return f"lacks the key {key}"
-    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"has the unknown key {key}"
-    wanted = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return f"has {key} = {reprlib.repr(fault['input'])}, which {wanted}"

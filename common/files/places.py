@@ -1,15 +1,12 @@
 """Says before the work that a place cannot be written to, and explains errors of the file system in one line.
 
-`open_directory` opens a directory whose files will be written or removed: the one that has the name, and not a link.
 `plain_name` checks names that are read from files before they become paths.
 """
 
-import contextlib
 import errno
 import os
 import re
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from common.errors import UserError, one_line
@@ -81,42 +78,6 @@ def explain(error: BaseException) -> UserError | None:
     return UserError(f"{place}: {error.strerror}; make it accessible, or choose another place")
 
 
-@contextlib.contextmanager
-def open_directory(directory: Path, identity: os.stat_result | None = None) -> Iterator[Path]:
-    """Yields a path that leads to this directory in the block, also if another one takes its name.
-
-    Args:
-        identity: of the directory that must have this name; None for any.
-    Raises:
-        OSError: `directory` or its parent is a link; or it belongs neither to this user nor to the owner of its parent.
-            Errors in the block name `directory` in place of the path that is yielded.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    parent = os.open(directory.parent, flags)
-    try:
-        owners = (os.geteuid(), os.fstat(parent).st_uid)
-        descriptor = os.open(directory.name, flags, dir_fd=parent)
-    except OSError as error:
-        error.filename = str(directory)
-        raise
-    finally:
-        os.close(parent)
-    opened = f"/proc/self/fd/{descriptor}"
-    try:
-        status = os.fstat(descriptor)
-        if status.st_uid not in owners:
-            raise OSError(errno.EPERM, "it is another user's", str(directory))
-        if identity is not None and not os.path.samestat(identity, status):
-            raise OSError(errno.ESTALE, "it is not the directory that was written under this name", str(directory))
-        yield Path(opened)
-    except OSError as error:
-        if isinstance(error.filename, str):
-            error.filename = re.sub(rf"^{opened}(?=/|$)", lambda _: str(directory), error.filename)
-        raise
-    finally:
-        os.close(descriptor)
-
-
 def is_plain_name(name: object) -> bool:
     """Whether `name` is a single path component: no separator, not "." or "..", no control character, no longer than
     a file system allows."""
@@ -151,19 +112,3 @@ def refuse_sparse(path: Path, status: os.stat_result) -> None:
             f"{path} claims {status.st_size:,} bytes and has {512 * status.st_blocks:,} on its disk (a sparse file, as "
             "from a copy that was broken off); copy it again"
         )
-
-
-def refuse_link(path: Path, source: Path | str) -> None:
-    """Raises UserError if `path`, which `source` names, is a symbolic link: a link may lead anywhere."""
-    if path.is_symlink():
-        raise UserError(f"{path}, which {source} names, is a symbolic link; put the file itself there")
-
-
-def referenced_directory(path: object, source: Path | str) -> Path:
-    """Returns the directory of another run, which `source` names and which is only read.
-
-    Raises UserError unless `path` is absolute and normalised.
-    """
-    if isinstance(path, str) and path.isprintable() and os.path.isabs(path) and os.path.normpath(path) == path:
-        return Path(path)
-    raise UserError(f"{source} refers to {path!r:.80}, which is no absolute path of a run; restore {source}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from common.command_line import below_one, positive
 from common.errors import UserError
-from common.files import owned
+from common.files import atomic
 from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus.documents import (
@@ -170,7 +170,7 @@ def _extract(
         if not total.documents:
             ledger.discard(records)
             raise UserError(f"--input holds no document ({skipped}); check --source and --input")
-        owned.write_unless_other(out / CARD, documents_card(manifest).encode())
+        atomic.write_unless_other(out / CARD, documents_card(manifest).encode())
         write_manifest(out, manifest)
         held_out = manifest.counts.get(HELD_OUT, DocumentCounts()).documents
         print(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from common.command_line import bounded, natural, positive
 from common.errors import UserError
-from common.files import owned
+from common.files import atomic
 from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus import dedup, overlaps
@@ -339,10 +339,10 @@ def finish(
         manifest.task_overlaps = dict.fromkeys(others.tasks, 0) | Counter(
             others.tasks[o] for o in found.in_tasks.values()
         )
-    owned.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
+    atomic.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
     # Users may edit the card, so the manifest does not list it. It lists every other file with its checksum.
     manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
-    owned.write_unless_other(out / manifests.CARD, manifests.dataset_card(manifest).encode())
+    atomic.write_unless_other(out / manifests.CARD, manifests.dataset_card(manifest).encode())
     manifests.write_manifest(out, manifest)
     print(
         f"shards: wrote {out}: {counts.rows:,} rows of {manifest.max_seq_length} in {len(files)} shards, "

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from common.errors import UserError
-from common.files import owned
+from common.files import outputs
 from data_prep.format import shards
 from data_prep.format.manifest import ShardFile, ShardManifest
 from data_prep.mpi import executor
@@ -36,6 +36,7 @@ _HISTOGRAMS = {
     "sentences_per_document": ("Sentences in each document", "sentences of a document (from, doubling)", "documents"),
 }
 """Title and labels of the plot of each histogram."""
+COMMAND = "data_prep stats"
 PLOTS = (*(f"{name}.png" for name in _HISTOGRAMS), "piece_frequencies.png")
 """The files that `write_plots` writes."""
 
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `python -m data_prep stats`."""
     parser.add_argument("directory", type=Path, metavar="DIR", help="shard set that `shards` wrote")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory to write the plots to (default: DIR/stats)")
+    parser.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     out: Path = args.out or directory / "stats"
     with executor.launch() as ranks:
         manifest = ranks.on_root(lambda: shards.open_shards(directory).manifest)
-        ranks.on_root(lambda: owned.check_addable(out, PLOTS))
+        ranks.on_root(lambda: outputs.check(out, COMMAND, overwrite=args.overwrite))
         files = manifest.shards()
         statistics = ranks.run(
             files,
@@ -80,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
             sizes=[file.bytes for file in files],
             description="stats",
         )
-        ranks.on_root(lambda: _report(out, directory, manifest, statistics))
+        ranks.on_root(lambda: _report(out, directory, manifest, statistics, args.overwrite))
 
 
 def shard_statistics(directory: Path, file: ShardFile, manifest: ShardManifest) -> Statistics:
@@ -101,13 +103,13 @@ def shard_statistics(directory: Path, file: ShardFile, manifest: ShardManifest) 
     )
 
 
-def _report(out: Path, directory: Path, manifest: ShardManifest, statistics: list[Statistics]) -> None:
+def _report(out: Path, directory: Path, manifest: ShardManifest, statistics: list[Statistics], overwrite: bool) -> None:
     """On rank 0: adds up the statistics of the shards, prints the tables, writes the plots."""
     vocabulary = shards.read_vocabulary(directory, manifest)
     total = Statistics(*(sum(parts) for parts in zip(*(vars(part).values() for part in statistics))))
     print(table(f"{directory}: {manifest.split} split", summary(manifest, total, vocabulary)))
     print(table("most frequent pieces", frequent_pieces(total, vocabulary)))
-    with owned.adding_files(out, "data_prep stats") as place:
+    with outputs.making(out, COMMAND, overwrite=overwrite) as place:
         write_plots(place, manifest, total)
     print(f"stats: wrote {', '.join(PLOTS)} to {out}")
     print("masks are sampled in training: `python -m pipeline.show DIR` prints rows with masks")

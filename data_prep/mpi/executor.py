@@ -221,7 +221,7 @@ def run_job(
         is_complete: whether the result is there. It raises UserError if another result is.
         work: makes the result, on all ranks.
     Raises:
-        UserError: another process works on the same output, another result is there, or the output is moved.
+        UserError: another process works on the same output, another result is there.
     """
 
     def is_done() -> bool:
@@ -234,8 +234,6 @@ def run_job(
     if not (was_done := ranks.on_root(is_done)):
         with contextlib.ExitStack() as held:
             ranks.on_root(lambda: held.enter_context(locks.holding(lock, output)))
-            if not ranks.is_root:
-                held.enter_context(locks.watching(lock))
             # Another process may have finished meanwhile, or was killed between the last file and the clearing.
             if not (was_done := ranks.on_root(is_complete)):
                 work()

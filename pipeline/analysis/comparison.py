@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.errors import UserError
-from common.files import atomic, owned
+from common.files import atomic, outputs
 from common.text import markdown_table
 from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
 from pipeline.tasks.kind import Statistic
 from pipeline.tasks.metrics import Interval, bootstrap_interval
 from pipeline.tasks.task import Task
+
+COMMAND = "pipeline.evaluate compare"
 
 
 class Estimate(NamedTuple):
@@ -124,16 +126,18 @@ def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[dict[str
     return found
 
 
-def write_comparison(runs: Sequence[Path], random: Sequence[Path], out: Path | None) -> str:
+def write_comparison(runs: Sequence[Path], random: Sequence[Path], out: Path | None, overwrite: bool = False) -> str:
     """Compares the runs below directories, writes comparison.md and comparison.json into `out`, and returns the table.
 
     Raises UserError if no run has predictions of labelled examples, and as `compare`.
     """
+    if out is not None:
+        outputs.check(out, COMMAND, overwrite=overwrite)
     found = compare(find_runs(runs), find_runs(random))
     if not found:
         raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")
     if out is not None:
-        with owned.adding_files(out, "pipeline.evaluate compare") as place:
+        with outputs.making(out, COMMAND, overwrite=overwrite) as place:
             atomic.write_text(place / "comparison.md", markdown(found))
             atomic.write_text(place / "comparison.json", json.dumps(found, indent=1) + "\n")
     return markdown(found)

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.files import atomic, owned
+from common.files import atomic, outputs
 from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
 from pipeline.checkpoint.run_records import RESULTS
 from pipeline.tasks.own_tasks import record_of
 from pipeline.tasks.task import Task
 
-TOOL = "pipeline.evaluate ensemble"
-"""What the marker of an ensemble names as its writer."""
+COMMAND = "pipeline.evaluate ensemble"
 
 
-def write_ensembles(places: Sequence[Path], out: Path) -> str:
+def write_ensembles(places: Sequence[Path], out: Path, overwrite: bool = False) -> str:
     """Averages the runs of each task, with all their seeds, into `out/TASK`, which is laid out like a run.
 
     `out/TASK` gets `results.json`, `logits/` and `submission/`. Runs that are ensembles themselves are left out.
 
     Args:
         places: directories to search for runs.
+        overwrite: see `outputs.check`.
     Returns:
         The metrics of the averages, for people.
     Raises:
@@ -37,7 +37,7 @@ def write_ensembles(places: Sequence[Path], out: Path) -> str:
     if not by_task:
         raise UserError("--runs holds no run to average; name --output directories of pipeline.finetune")
     for name, (first, *others) in by_task.items():
-        owned.check_replaceable(out / name, TOOL)
+        outputs.check(out / name, COMMAND, overwrite=overwrite)
         if other := next((run for run in others if run.task != first.task), None):
             raise UserError(
                 f"{first.directory} and {other.directory} are different tasks called {name}; name them with "
@@ -45,14 +45,14 @@ def write_ensembles(places: Sequence[Path], out: Path) -> str:
             )
     lines = []
     for name, members in by_task.items():
-        written = _write_ensemble(members[0].task, members, out / name)
+        written = _write_ensemble(members[0].task, members, out / name, overwrite)
         lines.append(f"{name}: {written['members']} members, {out / name}")
         for split, metrics in written["metrics"].items():
             lines.append(f"  {split}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in metrics.items()))
     return "\n".join(lines)
 
 
-def _write_ensemble(task: Task, runs: Sequence[TaskRun], out: Path) -> dict[str, Any]:
+def _write_ensemble(task: Task, runs: Sequence[TaskRun], out: Path, overwrite: bool) -> dict[str, Any]:
     directories = [member for run in runs for member in member_directories(run.directory)]
     splits: dict[str, list[Any]] = defaultdict(list)
     for directory in directories:
@@ -68,7 +68,7 @@ def _write_ensemble(task: Task, runs: Sequence[TaskRun], out: Path) -> dict[str,
         "examples": {},
         "metrics": {},
     }
-    with owned.replacing_directory(out, TOOL) as place:
+    with outputs.making(out, COMMAND, overwrite=overwrite) as place:
         (place / "logits").mkdir()
         (place / "submission").mkdir()
         for split, members in splits.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files.json_files import read_bytes, read_object
-from common.files.places import plain_name, referenced_directory
+from common.files.places import plain_name
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_results, read_settings
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
@@ -79,8 +79,7 @@ def _read(directory: Path) -> TaskRun:
     plain_name(results["task"], directory / RESULTS)
     task = task_of(results, directory / RESULTS)
     seeds, members = results.get("seeds"), tuple(results.get("ensemble") or ())
-    places = [referenced_directory(member, directory / RESULTS) for member in members]
-    existing = [place / RESULTS for place in places if os.path.exists(place / RESULTS)]
+    existing = [path for member in members if (path := Path(member) / RESULTS).exists()]
     origins = [find_origin(read_results(path)) for path in existing] if members else [find_origin(results)]
     return TaskRun(
         directory=directory,

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.errors import UserError
-from common.files.atomic import fsync_file, set_default_mode
+from common.files.atomic import set_default_mode, sync
 from common.files.json_files import Count, Finite, check_as
 from pipeline.checkpoint.manifest import (
     MANIFEST,
@@ -125,7 +125,7 @@ def write_rank_file(directory: Path, rank: int, tensors: "Sequence[TensorState]"
     }
     save_file(content, path)
     set_default_mode(path)
-    fsync_file(path)
+    sync(path)
     return WrittenFile(path.name, File.of(path), [(part.start, part.length) for part, _ in tensors])
 
 
@@ -133,7 +133,7 @@ def write_state(directory: Path, text: str) -> File:
     """Writes and syncs state.json with this content and returns its record."""
     path = directory / STATE
     path.write_text(text, encoding="utf-8")
-    fsync_file(path)
+    sync(path)
     return File.of(path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
-from common.files import atomic, locks, owned, places
+from common.files import atomic, locks, outputs, places
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import run_records
@@ -48,7 +48,7 @@ def check_output(output: Path, reopens: bool = False) -> None:
         _check_unused(output, OWN_NAMES)
     elif reopens or not (output / "done").exists():
         check_ours(output / "checkpoints")
-        owned.check_replaceable(output / "export", EXPORT_TOOL)
+        outputs.check(output / "export", EXPORT_TOOL, "..")
 
 
 def check_summary(output: Path) -> None:

@@ -1,25 +1,23 @@
 """Saves the checkpoints of an engine while training goes on.
 
-    start     all ranks agree and rank 0 makes a temporary directory; each rank copies the elements that it owns
+    start     all ranks agree, and rank 0 makes a temporary directory; each rank copies the elements that it owns
               -> in a thread each rank writes, syncs and hashes its copy
-    advance   the ranks exchange the records of their files -> in a thread rank 0 writes state and manifest, renames the
-              directory, writes `latest` and deletes old checkpoints
-    advance   all ranks learn whether that succeeded
+    finish    the ranks exchange the records of their files; rank 0 writes state and manifest, renames the directory,
+              writes `latest` and deletes old checkpoints; all ranks learn whether that succeeded
 
-The threads make no collectives: those are in `start`, `advance` and `finish`, which all ranks call together. So the
-collectives of a save never meet those of training, and no further process group is needed. There is one save at a time.
+The threads make no collectives: those are in `start` and `finish`, which all ranks call together. So the collectives of
+a save never meet those of training, and no further process group is needed. There is one save at a time.
 """
 
 import concurrent.futures
-import contextlib
 import json
 import math
-import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -67,16 +65,37 @@ class Saved(NamedTuple):
     blocked_seconds: float
 
 
+@dataclass(frozen=True)
+class _Save:
+    """The save in progress.
+
+    Attributes:
+        tag: the checkpoint that it makes.
+        score: higher is better; None without one.
+        state_json: the content of state.json.
+        slices: the tensors, of which the ranks write their parts.
+        writing: what this rank writes, and the seconds that copying and writing take.
+        blocked: seconds in which training stood until now.
+    """
+
+    tag: Path
+    score: float | None
+    state_json: str
+    slices: Sequence[TensorSlice]
+    writing: "Future[tuple[WrittenFile, float]]"
+    blocked: float
+
+
 class Saver:
     """Saves checkpoints of one engine, one at a time.
 
     Args:
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
-        in_background: False writes in the calls of `start` and `advance`, without threads and without a copy. So does a
-            rank whose host has no memory for the copy.
-        sync_records: called on rank 0 before a checkpoint is published; makes what was recorded before it durable. It
-            may be called in a thread. If it raises OSError, the save fails.
+        in_background: False writes in `start`, without a thread and without a copy. So does a rank whose host has no
+            memory for the copy.
+        sync_records: called on rank 0 before a checkpoint is published; makes what was recorded before it durable. If
+            it raises OSError, the save fails.
     """
 
     def __init__(
@@ -91,27 +110,19 @@ class Saver:
         self._engine, self._directory, self._keep = engine, directory, keep
         self.in_background = in_background
         self._copy = HostCopy()
-        self._published: dict[Path, os.stat_result | None] = {}
-        self._stages: Generator[Future[Any], None, None] | None = None
-        self._work: Future[Any] = Future()
-        self._step, self._seconds, self._blocked = 0, 0.0, 0.0  # of the save in progress
+        self._save: _Save | None = None
 
     @property
     def is_saving(self) -> bool:
         """Whether a save has begun and not ended. It is the same on all ranks."""
-        return self._stages is not None
+        return self._save is not None
 
     @property
     def is_busy(self) -> bool:
-        """Whether this rank's thread is at work. `advance` does not wait if no rank's is."""
-        return self._stages is not None and not self._work.done()
+        """Whether this rank's thread is at work. `finish` does not wait if no rank's is."""
+        return self._save is not None and not self._save.writing.done()
 
-    def start(
-        self,
-        client_state: dict[str, Any],
-        score: float | None = None,
-        without_copy: bool = False,
-    ) -> None:
+    def start(self, client_state: dict[str, Any], score: float | None = None, without_copy: bool = False) -> None:
         """Begins to save the engine's present step; no save may be in progress. Collective.
 
         Args:
@@ -121,121 +132,91 @@ class Saver:
         Raises:
             SaveFailed: the directory cannot be made; on all ranks together.
         """
-        if self._stages is not None:
-            raise RuntimeError(f"the save of step {self._step} is still in progress")
-        self._step, self._seconds, self._blocked = self._engine.global_steps, 0.0, 0.0
-        if score is not None and math.isnan(score):
-            score = None
-        self._stages = self._save(client_state, score, self.in_background and not without_copy)
-        self.advance()
+        if self._save is not None:
+            raise RuntimeError(f"the save of step {retention.step_of(self._save.tag)} is still in progress")
+        began, engine = time.perf_counter(), self._engine
+        rank = dist.get_rank(zero_layout.process_group(engine))
+        tag = self._directory / retention.tag_name(engine.global_steps)
+        state = engine_state.engine_state(engine) | {"versions": _versions(), "client_state": client_state}
+        state_json = json.dumps(state, indent=1) + "\n"
+        self._agree(tag, lambda: retention.make_temporary(tag) if rank == 0 else None)
+        values = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
+        copies = self._copy.copy(values) if self.in_background and not without_copy else None
 
-    def advance(self) -> Saved | None:
-        """Ends the present stage of the save, for which it waits, and begins the next one. Collective.
+        def write() -> tuple[WrittenFile, float]:
+            written = files.write_rank_file(retention.temporary_of(tag), rank, values if copies is None else copies)
+            return written, time.perf_counter() - began
 
-        Returns:
-            The checkpoint once it is complete; None before.
-        Raises:
-            SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
-        """
-        assert self._stages is not None, "no save is in progress"
-        stages, self._stages = self._stages, None
-        began = time.perf_counter()
-        work = next(stages, None)
-        self._blocked += time.perf_counter() - began
-        if work is None:
-            return Saved(self._step, self._seconds, self._blocked)
-        self._stages, self._work = stages, work
-        return None
+        writing = _run(write, in_thread=copies is not None)
+        score = None if score is None or math.isnan(score) else score
+        blocked = time.perf_counter() - began
+        self._save = _Save(tag, score, state_json, zero_layout.slices(engine), writing, blocked)
 
     def finish(self) -> Saved | None:
-        """Waits for the end of the save. Collective.
+        """Waits until all ranks have written, and publishes the checkpoint. Collective.
 
         Returns:
             The checkpoint; None if no save was in progress.
         Raises:
-            SaveFailed: as `advance`.
+            SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
         """
-        saved = None
-        while self._stages is not None:
-            saved = self.advance()
-        return saved
+        if self._save is None:
+            return None
+        save, self._save = self._save, None
+        tag, began = save.tag, time.perf_counter()
+        is_rank_0 = dist.get_rank(zero_layout.process_group(self._engine)) == 0
+        try:
+            written, seconds = zip(*self._agree(tag, save.writing.result))
+            all_written = time.perf_counter()
+            tensors = _stored_tensors(save.slices, written)
+            manifest = CheckpointManifest(
+                retention.step_of(tag), save.score, {own.name: own.file for own in written}, tensors
+            )
+
+            def publish() -> None:
+                manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)
+                self._sync_records()
+                retention.publish(tag, manifest)
+                retention.prune(self._directory, self._keep, tag)
+
+            self._agree(tag, publish if is_rank_0 else lambda: None)
+        except SaveFailed:
+            if is_rank_0:
+                retention.discard(retention.temporary_of(tag))
+            raise
+        end = time.perf_counter()
+        return Saved(retention.step_of(tag), max(seconds) + end - all_written, save.blocked + end - began)
 
     def abandon(self) -> None:
         """Waits for this rank's thread and gives the save up, so that nothing is written later. Not collective."""
-        if self._stages is not None:
-            concurrent.futures.wait([self._work])
-            self._stages = None
+        if self._save is not None:
+            concurrent.futures.wait([self._save.writing])
+            self._save = None
 
-    def _save(
-        self, client_state: dict[str, Any], score: float | None, with_copy: bool
-    ) -> Generator[Future[Any], None, None]:
-        """Saves the present step. Yields what this rank's thread does, and is resumed when all ranks come together."""
-        engine, step = self._engine, self._step
-        rank = dist.get_rank(zero_layout.process_group(engine))
-        tag = self._directory / retention.tag_name(step)
-        temporary = retention.temporary_of(tag)
-        state = engine_state.engine_state(engine) | {"versions": _versions(), "client_state": client_state}
-        state_json = json.dumps(state, indent=1) + "\n"
-        slices = zero_layout.slices(engine)
-        try:
-            self._agree(_run(lambda: retention.make_temporary(tag) if rank == 0 else None))
-            tensors = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
-            copying = _run(lambda: self._copy.copy(tensors) if with_copy else None)
-            copies, seconds = copying.result()
-            self._seconds += seconds
-            values = tensors if copies is None else copies
-            writing = _run(lambda: files.write_rank_file(temporary, rank, values), in_thread=copies is not None)
-            yield writing
-            written = self._agree(writing)
-            tensors_at = _stored_tensors(slices, written)
-            manifest = CheckpointManifest(step, score, {own.name: own.file for own in written}, tensors_at)
+    def _agree(self, tag: Path, function: Callable[[], T]) -> list[T]:
+        """Calls `function` on each rank, and returns the results of all. Collective.
 
-            def publish() -> None:
-                if rank:
-                    return
-                manifest.files[STATE] = files.write_state(temporary, state_json)
-                self._sync_records()
-                self._published[tag] = retention.publish(temporary, tag, manifest)
-                # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
-                with contextlib.suppress(OSError):
-                    retention.prune(self._directory, self._keep, tag, self._published)
-
-            publishing = _run(publish, in_thread=self.in_background and rank == 0)
-            yield publishing
-            self._agree(publishing)
-        except SaveFailed:
-            if rank == 0:
-                with contextlib.suppress(OSError):
-                    retention.discard(temporary)
-            raise
-
-    def _agree(self, work: Future[tuple[T, float]]) -> list[T]:
-        """The results of all ranks, by rank, once all have them. Collective.
-
-        Raises SaveFailed on all ranks if the work failed on one.
+        Raises SaveFailed on all ranks if it failed on one.
         """
-        group, step = zero_layout.process_group(self._engine), self._step
+        group, step = zero_layout.process_group(self._engine), retention.step_of(tag)
 
-        def result() -> tuple[T, float]:
+        def call() -> T:
             try:
-                return work.result()
+                return function()
             except files.WRITE_ERRORS as error:
                 raise SaveFailed(step, f"rank {dist.get_rank(group)}: {error}") from error
 
-        own = all_or_raise(group, result, (SaveFailed,), lambda fault: SaveFailed(step, fault))
-        results, seconds = zip(*gather_all(group, own))
-        self._seconds += max(seconds)
-        return list(results)
+        own = all_or_raise(group, call, (SaveFailed,), lambda fault: SaveFailed(step, fault))
+        return gather_all(group, own)
 
 
-def _run(function: Callable[[], T], in_thread: bool = False) -> Future[tuple[T, float]]:
-    """Runs `function` in a thread, or at once. The result is what it returned, and the seconds that it took."""
-    future: Future[tuple[T, float]] = Future()
+def _run(function: Callable[[], T], in_thread: bool) -> "Future[T]":
+    """Runs `function` in a thread, or at once."""
+    future: Future[T] = Future()
 
     def run() -> None:
-        began = time.perf_counter()
         try:
-            future.set_result((function(), time.perf_counter() - began))
+            future.set_result(function())
         except BaseException as error:
             future.set_exception(error)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.files import atomic, owned
+from common.files import atomic, outputs
 from common.text import markdown_table
 from model import AlbertConfig
 from model.counts import parameter_counts
@@ -14,6 +14,7 @@ from pipeline.analysis.finished_runs import Pretrained, TaskRun, digest_of, find
 from pipeline.checkpoint.run_records import RESULTS
 from pipeline.paper.printed_tables import GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
 
+COMMAND = "pipeline.evaluate tables"
 NOT_RUN = "not run"
 PRINTED_DIGITS = {"parameters": 0, "steps": 0, "hours": 0}
 MEASURED_DIGITS = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}
@@ -198,7 +199,12 @@ def as_json(table: Table, rows: Sequence[MeasuredRow], scale: float) -> dict[str
 
 
 def make_tables(
-    runs: Sequence[Path], out: Path, names: Sequence[str], additional_data: Path | None, scale: float = 1.0
+    runs: Sequence[Path],
+    out: Path,
+    names: Sequence[str],
+    additional_data: Path | None,
+    scale: float = 1.0,
+    overwrite: bool = False,
 ) -> str:
     """Writes tables.md and tables.json of the runs in and below directories into `out`, and returns what is printed.
 
@@ -206,14 +212,16 @@ def make_tables(
         names: of the tables; all of them if there are none.
         additional_data: the shards of the rows with more data.
         scale: see `Evidence`.
+        overwrite: see `outputs.check`.
     Raises:
-        UserError: a file of a run cannot be read, or `out` has such files that this command did not write.
+        UserError: a file of a run cannot be read, or another command made `out`.
     """
+    outputs.check(out, COMMAND, overwrite=overwrite)
     tuned = find_runs(runs)
     evidence = Evidence(tuned, find_pretrained(runs, tuned), digest_of(additional_data), scale)
     measured = [(TABLES[name], measure(TABLES[name], evidence)) for name in names or TABLES]
     sections = [f"# The paper's tables\n\n{_READING}\n", *(markdown(table, rows) for table, rows in measured)]
-    with owned.adding_files(out, "pipeline.evaluate tables") as place:
+    with outputs.making(out, COMMAND, overwrite=overwrite) as place:
         atomic.write_text(place / "tables.md", "\n".join(sections))
         values = [as_json(table, rows, scale) for table, rows in measured]
         atomic.write_text(place / "tables.json", json.dumps(values, indent=1) + "\n")

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from common.environment import whole_number
 from common.errors import UserError
-from common.files import atomic, owned
+from common.files import atomic, outputs
 from common.files.checksums import file_checksum
-from common.files.places import cannot_write, open_directory
+from common.files.places import cannot_write
 from data_prep.format.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
 from data_prep.format.shards import BLOCK_ROWS, block_checksums
 from data_prep.jobs.verify import problem_of
@@ -115,12 +115,12 @@ def _name(directory: Path) -> str:
 def _prepare_stage(stage: Path, places: Sequence[Path], sets: Sequence[tuple[Path, ShardManifest]], say: bool) -> None:
     """Makes the directories of the copies. Raises UserError if they cannot hold the sets."""
     try:
-        owned.take_workplace(stage, "pretrain --stage")
+        outputs.take(stage, "pretrain --stage")
         for place in places:
             with contextlib.suppress(FileExistsError):
                 place.mkdir()
-            with open_directory(place):  # neither a link nor another user's
-                pass
+            if place.is_symlink():
+                raise UserError(f"{place} is a link; remove it, or choose another --stage")
         missing = sum(
             file.bytes
             for place, (_, manifest) in zip(places, sets)
@@ -174,7 +174,7 @@ def _check_or_copy(
 def _copy(source: Path, target: Path) -> None:
     """Copies a file. Raises UserError if it cannot."""
     try:
-        with open_directory(target.parent) as place, atomic.replacing(place / target.name) as temporary:
+        with atomic.replacing(target) as temporary:
             shutil.copyfile(source, temporary)
     except OSError as error:
         host, reason = socket.gethostname(), error.strerror

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from common import __version__
 from common.errors import UserError, one_line
-from common.files import atomic, owned
+from common.files import atomic, outputs
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import checkpoint, huggingface
 from pipeline.checkpoint import run_directory
@@ -45,15 +45,19 @@ def export_usual(run: Path, out: Path) -> str:
     return export_one(trained, trained.usual(), out)
 
 
-def export_one(run: TrainedRun, tag: Path, out: Path, options: ExportOptions | None = None) -> str:
+def export_one(
+    run: TrainedRun, tag: Path, out: Path, options: ExportOptions | None = None, overwrite: bool | None = None
+) -> str:
     """Writes the model of the checkpoint `tag` to the directory `out`, which is never visible half-written.
 
+    Args:
+        overwrite: see `outputs.check`.
     Returns:
         The format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
     Raises:
         UserError: `out` cannot be written, or a record of the run is damaged.
     """
-    with _directory(out) as temporary:
+    with _directory(run.directory, out, overwrite) as temporary:
         return _write(run, tag, temporary, _name(run, out), options or ExportOptions())
 
 
@@ -63,11 +67,16 @@ def _name(run: TrainedRun, out: Path) -> str:
     return run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
 
 
+def _source(run: Path, out: Path) -> str:
+    """What an export is made from: where the run lies, as seen from the export."""
+    return os.path.relpath(run.resolve(), out.resolve())
+
+
 @contextmanager
-def _directory(out: Path) -> Iterator[Path]:
-    """`owned.replacing_directory`, whose I/O errors are UserErrors."""
+def _directory(run: Path, out: Path, overwrite: bool | None) -> Iterator[Path]:
+    """`outputs.making`, whose I/O errors are UserErrors."""
     try:
-        with owned.replacing_directory(out, run_directory.EXPORT_TOOL) as temporary:
+        with outputs.making(out, run_directory.EXPORT_TOOL, _source(run, out), overwrite) as temporary:
             yield temporary
     except UserError:
         raise
@@ -138,14 +147,14 @@ def run(args: argparse.Namespace) -> None:
     if args.public and args.push is None:
         raise UserError("--public says how --push makes a repository; give --push OWNER/NAME, or leave it out")
     options = ExportOptions(args.license, tuple(args.language), args.push, args.sentence_transformers)
-    owned.check_replaceable(args.out, run_directory.EXPORT_TOOL)
+    outputs.check(args.out, run_directory.EXPORT_TOOL, _source(args.run, args.out), args.overwrite)
     seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
     if seeds and not (args.run / "settings.json").exists():
         raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
     trained = open_run(args.run)
     tag = trained.of_step(args.step) if args.step is not None else trained.best() if args.best else trained.usual()
     hub = None if args.push is None else Hub(args.push)
-    print(f"wrote {args.out} {export_one(trained, tag, args.out, options)}")
+    print(f"wrote {args.out} {export_one(trained, tag, args.out, options, args.overwrite)}")
     if hub is not None:
         hub.push(step_of(tag), args)
 
@@ -199,7 +208,7 @@ class Hub:
                 self._api.upload_folder(
                     repo_id=self.repository,
                     folder_path=args.out,
-                    allow_patterns=sorted(owned.files_of(args.out, run_directory.EXPORT_TOOL)),
+                    allow_patterns=outputs.files_below(args.out),
                     delete_patterns=list(FILES),
                     revision=branch,
                     commit_message=f"Step {step:,}",

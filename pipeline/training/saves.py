@@ -40,10 +40,10 @@ class Saves(Callback):
         return [float(self._saver.is_busy)]
 
     def on_agreement(self, sums: list[float]) -> None:
-        """Begins the next stage of a save once no rank is busy with the present one. Collective."""
+        """Ends a save once no rank is busy with it. Collective."""
         (busy_ranks,) = sums
-        if self._saver.is_saving and not busy_ranks:
-            self._run_stage(self._saver.advance)
+        if not busy_ranks:
+            self.finish()
 
     def save(self, required: bool) -> None:
         """Begins a save of the state, after the end of the one before. In the foreground, waits for it. Collective.

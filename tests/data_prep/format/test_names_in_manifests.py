@@ -9,7 +9,6 @@ from common.errors import UserError
 from common.files.checksums import content_checksum
 from data_prep.corpus import documents
 from data_prep.format import manifest as manifests
-from data_prep.format import shards
 
 
 @pytest.mark.parametrize(
@@ -34,13 +33,3 @@ def test_manifests_that_name_other_files_are_refused(
         (directory / manifest).write_text(json.dumps(content | {"xxh3_128": content_checksum(content)}))
         with pytest.raises(UserError, match=message):
             read(directory)
-
-
-def test_a_listed_file_that_is_a_link_is_refused(shard_directory: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "set"
-    directory.mkdir()
-    for path in shard_directory.iterdir():
-        if path.is_file():
-            (directory / path.name).symlink_to(path)
-    with pytest.raises(UserError, match="is a symbolic link"):
-        shards.open_shards(directory)

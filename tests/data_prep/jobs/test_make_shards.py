@@ -117,7 +117,7 @@ def test_what_is_left_out_is_counted_and_a_set_without_rows_is_refused(vocabular
     assert counts.documents_left_out == 1
     with pytest.raises(UserError, match=r"of 7 documents 7 have fewer than 1000 .* lower --min-tokens"):
         make(documents, vocabulary_file, tmp_path / "none", "--min-tokens", "1000")
-    assert not (tmp_path / "none").exists()
+    assert not list((tmp_path / "none").glob("*"))
 
 
 def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_not_continued(

@@ -10,7 +10,7 @@ import pytest
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
-from common.files.owned import MARKER
+from common.files.outputs import MARKER
 from data_prep.__main__ import main
 from data_prep.format import manifest as manifests
 from data_prep.format import shards

@@ -50,8 +50,8 @@ def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Pat
 
 
 def make(directory: Path, step: int, score: float | None = None) -> Path:
-    temporary, tag, manifest = prepare(directory, step, score)
-    publish(temporary, tag, manifest)
+    _, tag, manifest = prepare(directory, step, score)
+    publish(tag, manifest)
     return tag
 
 
@@ -163,7 +163,7 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path: Path)
         prepared = prepare(directory, 2)
 
         def save(directory: Path = directory, prepared: tuple[Path, Path, CheckpointManifest] = prepared) -> None:
-            publish(*prepared)
+            publish(*prepared[1:])
             prune(directory, 1, prepared[1])
 
         if not killed_at(call, save):

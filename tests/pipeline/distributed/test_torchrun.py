@@ -117,7 +117,7 @@ def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypa
         if len(slept) == 3:
             before.__exit__(None, None, None)
 
-    monkeypatch.setattr(locks.time, "sleep", sleep)
+    monkeypatch.setattr("filelock._api.time.sleep", sleep)
     with run_directory.lock_run(tmp_path, OneRank(), lambda: None, launcher.lock_seconds()):
         assert len(slept) == 3
         said = capsys.readouterr().out

@@ -93,7 +93,7 @@ def checkpoint(directory, step, tensors, score=None, state=MappingProxyType({}))
         for name, tensor in tensors.items()
     }
     files = {path.name: File.of(path) for path in temporary.iterdir()}
-    publish(temporary, directory / "checkpoints" / tag_name(step), CheckpointManifest(step, score, files, stored))
+    publish(directory / "checkpoints" / tag_name(step), CheckpointManifest(step, score, files, stored))
 
 
 def metrics(directory, losses: Mapping[int, float], **more):

@@ -19,7 +19,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path: Path, error: type[
     run: Any = SimpleNamespace(settings=settings, engine=None, state=TrainState())
     saves = Saves(run, [])
     writes = saver._run(lambda: disk.wait(600.0), in_thread=True)
-    saves._saver._stages, saves._saver._work = iter([writes]), writes  # type: ignore[assignment]
+    saves._saver._save = SimpleNamespace(writing=writes)  # type: ignore[assignment]
     if waits:
         threading.Timer(0.2, disk.set).start()
     with pytest.raises(error), saves:

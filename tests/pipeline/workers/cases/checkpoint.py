@@ -248,7 +248,7 @@ def _killed(point: str, temporary: Path) -> Any:
     rank = torch.distributed.get_rank()
     module, name, victim = {
         "the copy": (HostCopy, "copy", 0),
-        "the end of a file": (checkpoint_files, "fsync_file", 0),
+        "the end of a file": (checkpoint_files, "sync", 0),
         "the file of rank 1": (checkpoint_files, "save_file", 1),
         "the manifest": (retention, "publish", 0),
         "the retention": (retention, "prune", 0),

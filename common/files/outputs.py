@@ -1,0 +1,144 @@
+"""Directories that a command makes as a whole: exports, tables, plots. Nothing of a person is ever removed.
+
+A directory may be made if it is absent, empty, or has the marker of the same command. The marker,
+`.albert-pretraining.json`, names the command, what it was made from, and each file with its checksum. With --overwrite
+any directory may be replaced. The old one is renamed aside first. Of it, only the files that its marker lists and that
+nobody has changed are removed; everything else stays beside the new one.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from common.errors import UserError
+from common.files.atomic import sync, temporary_beside, write_text
+from common.files.checksums import file_checksum
+from common.files.json_files import read_as
+from common.files.locks import WAIT_SECONDS, beside, holding
+from common.files.places import cannot_write, check_directory
+
+MARKER = ".albert-pretraining.json"
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The content of MARKER.
+
+    Attributes:
+        command: that made the directory.
+        source: what it was made from; "" if that does not matter.
+        files: xxh3_128 of each file, by its path in the directory.
+    """
+
+    command: str
+    source: str
+    files: dict[str, str]
+    format: Literal[2] = 2
+
+
+def read_marker(directory: Path) -> Marker | None:
+    """The marker of a directory; None if it has none. Raises UserError for a damaged one, or an earlier format."""
+    path = directory / MARKER
+    return read_as(path, Marker, "move the directory away") if os.path.lexists(path) else None
+
+
+def check(directory: Path, command: str, source: str = "", overwrite: bool | None = None) -> None:
+    """Raises UserError unless `command` may make `directory`; its parent must be writable.
+
+    Args:
+        source: what the directory is made from; another one needs `overwrite`.
+        overwrite: whether any directory may be replaced; None if the command has no such flag.
+    """
+    directory = Path(os.path.abspath(directory))
+    check_directory(directory.parent)
+    if not os.path.lexists(directory):
+        return
+    if directory.is_symlink() or not directory.is_dir():
+        kind = "a link" if directory.is_symlink() else "a file"
+        raise UserError(f"{directory} is {kind}, and {command} would put a directory there; choose another --out")
+    if overwrite or not any(directory.iterdir()):
+        return
+    marker, fault = read_marker(directory), ""
+    if marker is None:
+        fault = f"is not empty and has no {MARKER}, so {command} did not make it"
+    elif marker.command != command:
+        fault = f"was made by {marker.command}"
+    elif marker.source != source:
+        fault = f"was made from {marker.source}, not from {source}"
+    if fault:
+        remedy = "move it away, or choose another place" + ("" if overwrite is None else ", or give --overwrite")
+        raise UserError(f"{directory} {fault}; {remedy}")
+
+
+@contextlib.contextmanager
+def making(directory: Path, command: str, source: str = "", overwrite: bool | None = None) -> Iterator[Path]:
+    """Yields an empty directory; on success it is marked and synced, and takes the place of `directory`.
+
+    The old directory stays until the new one is complete. After a kill between the two renames, the old one is beside
+    its place, as .NAME.*.tmp.
+
+    Raises:
+        UserError: see `check`; checked before anything is written, and again at the end.
+    """
+    directory = Path(os.path.abspath(directory))
+    check(directory, command, source, overwrite)
+    new, aside = temporary_beside(directory), temporary_beside(directory)
+    try:
+        new.mkdir(parents=True)
+    except OSError as error:
+        raise cannot_write(directory, error) from None
+    try:
+        yield new
+        files = files_below(new)
+        for name in files:
+            sync(new / name)
+        marker = Marker(command, source, {name: file_checksum(new / name) for name in files})
+        write_text(new / MARKER, json.dumps(asdict(marker), indent=1) + "\n")
+        with holding(beside(directory), directory, WAIT_SECONDS):
+            check(directory, command, source, overwrite)
+            if directory.exists():
+                os.rename(directory, aside)
+            os.rename(new, directory)
+        sync(directory.parent)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)  # made above, under a name that nothing else has
+    if aside.exists():
+        _put_away(aside, directory)
+
+
+def _put_away(aside: Path, directory: Path) -> None:
+    """Removes the files of the old directory that are ours and unchanged, and gives what is left a visible name."""
+    with contextlib.suppress(UserError):
+        marker = read_marker(aside)
+        listed = {} if marker is None else marker.files
+        for name in files_below(aside):
+            path = aside / name
+            if name in listed and not path.is_symlink() and file_checksum(path) == listed[name]:
+                path.unlink()
+        if not files_below(aside):
+            shutil.rmtree(aside)
+            return
+    number = 1
+    while os.path.lexists(kept := directory.with_name(f"{directory.name}.old-{number}")):
+        number += 1
+    os.rename(aside, kept)
+    print(f"{kept} holds what was in {directory} before and is not of this project")
+
+
+def files_below(directory: Path) -> list[str]:
+    """All files below `directory` except its marker, as relative paths; links count as files."""
+    paths = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(name for path in paths if (name := path.relative_to(directory).as_posix()) != MARKER)
+
+
+def take(directory: Path, command: str) -> None:
+    """Makes `directory` for files that several starts of `command` share. Raises UserError if it may not be."""
+    check(directory, command)
+    if not (directory / MARKER).exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        write_text(directory / MARKER, json.dumps(asdict(Marker(command, "", {}))) + "\n")

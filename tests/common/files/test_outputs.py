@@ -1,0 +1,98 @@
+"""What may be replaced: what the same command made, or anything with --overwrite; nothing of a person is removed."""
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from common.files import outputs
+
+
+def write(directory: Path, text: str, command: str = "tool", source: str = "a", overwrite: bool | None = None) -> None:
+    with outputs.making(directory, command, source, overwrite) as place:
+        (place / "sub").mkdir()
+        (place / "a.txt").write_text(text)
+        (place / "sub" / "b.txt").write_text(text)
+
+
+def texts(directory: Path) -> dict[str, str]:
+    return {name: (directory / name).read_text() for name in outputs.files_below(directory)}
+
+
+def test_the_old_directory_stands_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write(out, "old")
+
+    def fail_halfway() -> None:
+        with outputs.making(out, "tool", "a") as place:
+            (place / "a.txt").write_text("half")
+            assert texts(out) == {"a.txt": "old", "sub/b.txt": "old"}
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
+    assert texts(out) == {"a.txt": "old", "sub/b.txt": "old"}
+    write(out, "new")
+    assert texts(out) == {"a.txt": "new", "sub/b.txt": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("command", "source", "fault"),
+    [("other", "a", "was made by tool"), ("tool", "b", "was made from a, not from b"), ("tool", "a", "")],
+)
+def test_only_the_same_command_from_the_same_source_replaces(
+    tmp_path: Path, command: str, source: str, fault: str
+) -> None:
+    write(tmp_path / "out", "x")
+    if fault:
+        with pytest.raises(UserError, match=f"{fault}; move it away, or choose another place, or give --overwrite$"):
+            outputs.check(tmp_path / "out", command, source, overwrite=False)
+    else:
+        outputs.check(tmp_path / "out", command, source)
+    write(tmp_path / "out", "y", command, source, overwrite=True)
+    assert texts(tmp_path / "out") == {"a.txt": "y", "sub/b.txt": "y"}
+
+
+@pytest.mark.parametrize("marker", [None, "", '{"format": 1, "files": {}}'])
+def test_a_directory_of_a_person_is_refused_and_kept_as_a_whole(tmp_path: Path, marker: str | None) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    if marker is not None:
+        (out / outputs.MARKER).write_text(marker)
+    with pytest.raises(UserError, match=r"move (it|the directory) away"):
+        write(out, "x")
+    assert (out / "notes.txt").read_text() == "mine"
+    write(out, "x", overwrite=True)
+    assert texts(tmp_path / "out.old-1") == {"notes.txt": "mine"}
+    for name in ("file", "link"):
+        path = tmp_path / name
+        path.write_text("mine") if name == "file" else path.symlink_to(out)
+        with pytest.raises(UserError, match=f"is a {name}"):
+            write(path, "x", overwrite=True)
+
+
+def test_what_a_person_added_or_changed_in_ours_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for round_number in (1, 2):
+        write(out, "x")
+        (out / "a.txt").write_text("changed")
+        (out / "notes.txt").write_text("mine")
+        (out / "link").symlink_to(tmp_path)
+        write(out, "y")
+        kept = tmp_path / f"out.old-{round_number}"
+        assert sorted(path.name for path in kept.iterdir()) == [outputs.MARKER, "a.txt", "link", "notes.txt", "sub"]
+        assert not list((kept / "sub").iterdir())
+        assert (kept / "a.txt").read_text() == "changed"
+    assert texts(out) == {"a.txt": "y", "sub/b.txt": "y"}
+
+
+def test_a_shared_directory_is_made_once_and_only_of_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        outputs.take(tmp_path / "work", "tool")
+        (tmp_path / "work" / "file").write_text("x")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("x")
+    with pytest.raises(UserError, match="move it away"):
+        outputs.take(tmp_path / "mine", "tool")
