@@ -20,14 +20,24 @@ lost, or a rank holds wrong weights; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C af
 command again.
 """
 
-import functools
+from collections.abc import Sequence
 
 from pipeline.distributed.exits import run_and_exit
-from pipeline.run import launch
-from pipeline.settings import finetune
+from pipeline.run.launch import Prepared, run_command
+from pipeline.settings.finetune import FinetuneFlags, parse
 
-main = functools.partial(launch.run_command, finetune.parse, "pipeline.finetuning.command")
-"""Runs a command line, by default that of this process, and returns the exit status."""
+
+def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
+    """Checks a parsed command line. Imports torch and DeepSpeed only when it is called."""
+    from pipeline.finetuning import recipe
+
+    return recipe.prepare(flags, world_size)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line, by default that of this process, and returns the exit status."""
+    return run_command(parse, prepare, argv)
+
 
 if __name__ == "__main__":
     run_and_exit(main)

@@ -94,7 +94,7 @@ def resolve(flags: PlanFlags) -> "Plan":
     from pipeline.planning.plan import Plan
     from pipeline.planning.time import Speed, assumed_speed
     from pipeline.pretraining.architecture import parse_fields
-    from pipeline.pretraining.earlier_start import paper_steps
+    from pipeline.pretraining.lengths import paper_steps
     from pipeline.pretraining.student import find_teacher
     from pipeline.training import schedule
     from pipeline.training.schedule import Length

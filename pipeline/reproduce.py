@@ -20,7 +20,7 @@ from pathlib import Path
 from common.command_line import Parser, entry_point, hours
 from common.errors import UserError
 from pipeline.analysis.finished_runs import digest_of
-from pipeline.checkpoint.run_records import SETTINGS, read_settings
+from pipeline.checkpoint.run_records import SETTINGS, read_record
 from pipeline.paper.experiments import Paths, as_makefile, as_shell, commands
 from pipeline.paper.printed_tables import TABLES, Table, find_table
 from pipeline.tasks.registry import TASKS
@@ -115,7 +115,7 @@ def check_runs(table: Table, paths: Paths) -> None:
     """Raises UserError if a row was pre-trained on other shards below `paths.root`. It would not be run again."""
     for row in table.pretrainings:
         shards, run = paths.shards(row), paths.root / row.slug / "pretrain"
-        if (run / SETTINGS).exists() and read_settings(run / SETTINGS).get("data") != digest_of(shards):
+        if (run / SETTINGS).exists() and read_record(run).data != digest_of(shards):
             raise UserError(f"{run} read other shards than {shards}; choose another --out")
 
 

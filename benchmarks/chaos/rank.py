@@ -18,7 +18,7 @@ import torch
 
 from pipeline import pretrain
 from pipeline.distributed.exits import run_and_exit
-from pipeline.run import lifecycle
+from pipeline.run import start
 from pipeline.training.callback import Callback
 from pipeline.training.state import TrainingRun
 from pipeline.training.trainer import Trainer
@@ -34,14 +34,14 @@ def flip_of(directory: Path, host: str) -> Path:
 
 def accept_faults(directory: Path) -> None:
     """Makes the trainer of this process do what the files of `directory` ask for."""
-    make_trainer = lifecycle.make_trainer
+    make_trainer = start.make_trainer
 
     def make_faulty_trainer(run: TrainingRun, *arguments: Any) -> Trainer:
         trainer = make_trainer(run, *arguments)
         trainer.callbacks.insert(0, _Faults(run, directory))
         return trainer
 
-    lifecycle.make_trainer = make_faulty_trainer  # type: ignore[assignment]
+    start.make_trainer = make_faulty_trainer  # type: ignore[assignment]
 
 
 class _Faults(Callback):

@@ -10,7 +10,7 @@ from typing import Any
 from common.errors import UserError
 from common.files.json_files import read_bytes, read_object
 from common.files.places import plain_name
-from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_results, read_settings
+from pipeline.checkpoint.run_records import RESULTS, SETTINGS, PretrainRecord, read_record, read_results
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_log
@@ -25,11 +25,11 @@ class Pretrained:
 
     Attributes:
         directory: of the run.
-        settings: its `settings.json`.
+        record: its `settings.json`.
     """
 
     directory: Path
-    settings: Mapping[str, Any]
+    record: PretrainRecord
 
     def last(self, split: str) -> dict[str, Any]:
         """The newest record of split "train" or "eval" in `metrics.jsonl`; empty if there is none."""
@@ -110,8 +110,8 @@ def find_origin(results: Mapping[str, Any], depth: int = 0) -> Pretrained | None
         if os.path.exists(directory / RESULTS):
             return find_origin(read_results(directory / RESULTS), depth + 1)
         if os.path.exists(directory / SETTINGS):
-            settings = read_settings(directory / SETTINGS)
-            return Pretrained(directory, settings) if "objective" in settings else None
+            record = read_record(directory)
+            return Pretrained(directory, record) if isinstance(record, PretrainRecord) else None
     return None
 
 
@@ -133,8 +133,8 @@ def find_pretrained(directories: Sequence[Path], runs: Sequence[TaskRun]) -> lis
     """Every pre-training run in or below `directories`, and the origins of `runs`, by path."""
     found = {origin.directory.resolve(): origin for run in runs for origin in run.origins}
     for directory in run_directories(directories):
-        if "objective" in (settings := read_settings(directory / SETTINGS)):
-            found.setdefault(directory.resolve(), Pretrained(directory, settings))
+        if isinstance(record := read_record(directory), PretrainRecord):
+            found.setdefault(directory.resolve(), Pretrained(directory, record))
     return [found[path] for path in sorted(found)]
 
 

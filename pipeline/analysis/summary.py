@@ -8,7 +8,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.text import quantity
-from pipeline.checkpoint.run_records import SETTINGS, read_settings
+from pipeline.checkpoint.run_records import PretrainRecord, read_record
 from pipeline.training import metrics_log
 
 
@@ -45,8 +45,8 @@ def summarise(directory: Path, export: Path) -> str:
     Raises:
         UserError: the directory holds no run, a fine-tuning run, or a run without an evaluation on held-out rows.
     """
-    settings = read_settings(directory / SETTINGS)
-    if "objective" not in settings:
+    record = read_record(directory)
+    if not isinstance(record, PretrainRecord):
         raise UserError(f"{directory} is a fine-tuning run; its metrics are in {directory / 'results.json'}")
     training, evaluations = (metrics_log.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
@@ -56,11 +56,11 @@ def summarise(directory: Path, export: Path) -> str:
         value = last_number(records, name)
         return math.nan if value is None else value
 
-    objective, step = settings["objective"], max(training[-1]["step"], evaluations[-1]["step"])
+    objective, step = record.objective, max(training[-1]["step"], evaluations[-1]["step"])
     loss, entropy = last("mlm_loss"), last("mlm_unigram_entropy")
     distance = f"{100 * abs(1 - loss / entropy):.1f} % {'below' if loss <= entropy else 'above'}" if entropy else "?"
     rows = {
-        "steps": f"{step:,} of {settings['steps']:,}, {last('tokens', training):,.0f} tokens",
+        "steps": f"{step:,} of {record.steps:,}, {last('tokens', training):,.0f} tokens",
         "held-out MLM loss": f"{loss:.3f} nats, {distance} the unigram entropy {entropy:.3f}",
         "held-out MLM accuracy": f"{100 * last('mlm_accuracy'):.1f} % of {last('predictions'):,.0f} tokens",
     }
@@ -69,9 +69,8 @@ def summarise(directory: Path, export: Path) -> str:
         rows[f"held-out {objective.upper()} accuracy"] = (
             f"{value:.1f} % (95 % interval {low:.1f} to {high:.1f}) of {last('pairs'):,.0f} pairs"
         )
-    ranks = f" on {quantity(ranks, 'rank')}" if (ranks := settings.get("world_size")) else ""
-    rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.get('precision', 'unknown precision')}"
-    rows["time"] = f"{last('seconds', training):.0f} s{ranks}"
+    rows["training speed"] = f"{speed:,.0f} tokens/s in {record.precision}"
+    rows["time"] = f"{last('seconds', training):.0f} s on {quantity(record.world_size, 'rank')}"
     rows |= {"run": str(directory), "exported model": str(export)}
     lines = [f"{name:<24}{value}" for name, value in rows.items()]
     return "\n".join([*lines, "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])

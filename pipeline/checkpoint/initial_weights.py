@@ -19,7 +19,7 @@ from model.checkpoint import check_tensors
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest
-from pipeline.checkpoint.run_records import Head
+from pipeline.checkpoint.run_records import Head, PretrainRecord, read_record
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -81,7 +81,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
     head = Head()
     try:
         if (place / "settings.json").exists():
-            config = run_directory.read_model(place)
+            config = read_record(place).config
             tensors = load_weights(place / "checkpoints")
         elif (place / huggingface.CONFIG_FILE).exists():
             config, tensors, fields = huggingface.read(place)
@@ -162,7 +162,7 @@ def find_model(source: Path, flag: str = "--init") -> Path:
 def _place_of_model(source: Path, flag: str) -> Path:
     """The directory below `source` that holds the model. Raises UserError if none does."""
     if (source / "settings.json").exists():
-        if "task" not in run_directory.read_settings(source):
+        if isinstance(read_record(source), PretrainRecord):
             return source
         if not (source / "export").exists():
             raise UserError(f"{flag} {source} is a fine-tuning run that has not finished; finish it, or name another")
@@ -229,7 +229,7 @@ def load_pretrained(run: Path, tag: Path | None = None) -> AlbertForPreTraining:
     Raises:
         UserError: `run` holds no run, no checkpoint, or a checkpoint of another model than settings.json says.
     """
-    model = checkpoint.empty_model(run_directory.read_model(run))
+    model = checkpoint.empty_model(read_record(run).config)
     return load_into(model, load_weights(tag or run / "checkpoints"), run)
 
 

@@ -4,6 +4,7 @@ Only one command at a time may train in it, and only with the settings of its fi
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from common.errors import UserError
 from common.files import atomic, locks, outputs, places
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
-from model.config import AlbertConfig
-from pipeline.checkpoint import run_records
 from pipeline.checkpoint.retention import check_ours
+from pipeline.checkpoint.run_records import SETTINGS, RunRecord, read_record
 
 if TYPE_CHECKING:
     from pipeline.distributed.control import ControlGroup
@@ -44,7 +44,7 @@ def check_output(output: Path, reopens: bool = False) -> None:
     """
     if not (output / "done").exists():
         places.check_directory(output, "--output")
-    if not (output / "settings.json").exists():
+    if not (output / SETTINGS).exists():
         _check_unused(output, OWN_NAMES)
     elif reopens or not (output / "done").exists():
         check_ours(output / "checkpoints")
@@ -66,35 +66,26 @@ def _check_unused(output: Path, names: Sequence[str]) -> None:
         )
 
 
-def check_same_settings(output: Path, identity: dict[str, Any], same: Mapping[str, Any] | None = None) -> None:
-    """Raises UserError if `output` holds a run whose settings differ from `identity`, and so its results.
-
-    Args:
-        same: by name of a setting, an earlier value from which it may change.
-    """
-    path = output / "settings.json"
-    if not path.exists():
+def check_same_settings(output: Path, record: RunRecord) -> None:
+    """Raises UserError if `output` holds a run that differs from `record` in what decides its results (`IDENTITY`)."""
+    if not (output / SETTINGS).exists():
         return
-    earlier = read_settings(output)
-    identity = json.loads(json.dumps(identity))
-    for name, value in (same or {}).items():
-        if earlier.get(name) == value:
-            earlier[name] = identity[name]
-    changed = differences({key: earlier.get(key) for key in identity}, identity)
-    if changed:
+    if changed := differences(read_record(output).identity(), record.identity()):
         raise UserError(
             f"{output} holds a run with other settings ({'; '.join(changed)}); "
             "give these again to resume it, or choose another --output"
         )
 
 
-def write_settings_and_vocabulary(
-    output: Path, settings: Mapping[str, Any], vocabulary: Vocabulary, config: str = ""
-) -> None:
-    """Makes the run's directory and writes settings.json, the vocabulary and, with the flags as YAML, config.yaml."""
+def write_settings_and_vocabulary(output: Path, record: RunRecord, config: str, vocabulary: Vocabulary) -> None:
+    """Makes the run's directory and writes settings.json, config.yaml and the vocabulary.
+
+    Args:
+        config: the flags as YAML.
+    """
     output.mkdir(parents=True, exist_ok=True)
-    content = {"format": run_records.FORMAT, **settings}
-    atomic.write_text(output / "settings.json", json.dumps(content, indent=2) + "\n")  # first: it makes this a run
+    content = json.dumps(dataclasses.asdict(record), indent=2)
+    atomic.write_text(output / SETTINGS, content + "\n")  # first: it makes this a run
     atomic.write_text(output / "config.yaml", config)
     with atomic.replacing(output / vocabulary.file_name) as temporary:
         temporary.write_bytes(vocabulary.serialized)
@@ -103,25 +94,6 @@ def write_settings_and_vocabulary(
 def reopen(output: Path) -> None:
     """Removes the mark of a run that is done, before it goes on. Its export stays until the new end."""
     (output / "done").unlink(missing_ok=True)
-
-
-def read_settings(run: Path) -> dict[str, Any]:
-    """The content of settings.json of `run`.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    path = run / run_records.SETTINGS
-    if not os.path.lexists(path):
-        raise UserError(
-            f"{run} holds no run (no settings.json); name the --output of pipeline.pretrain or pipeline.finetune"
-        )
-    return run_records.read_settings(path)
-
-
-def read_model(run: Path) -> AlbertConfig:
-    """The architecture of the model of `run`. Raises UserError as `read_settings`."""
-    return run_records.model_of(read_settings(run), run / run_records.SETTINGS)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

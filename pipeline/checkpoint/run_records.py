@@ -1,8 +1,10 @@
-"""What the JSON files of a run must hold to be read: settings.json, metrics.jsonl and results.json.
+"""The JSON files of a run: settings.json, metrics.jsonl and results.json.
 
-The types list the keys that some command reads. Other keys may follow, and stay as they are.
+settings.json is written and read as one type. Of the other files, the types list the keys that some command reads.
 """
 
+import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,18 +43,6 @@ class CorpusRecord:
     sources: list[SourceRecord]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Settings:
-    model: dict[str, Any]
-    precision: str | None = None
-    world_size: Positive | None = None
-    device: str | None = None
-    implementation: dict[str, Any] | None = None
-    seed: Count | None = None
-    deepspeed: dict[str, Any] | None = None
-    command: list[str] | None = None
-
-
 @dataclass(frozen=True)
 class LengthRecord:
     """A length in steps, and the step from which on it holds."""
@@ -62,39 +52,100 @@ class LengthRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainRecord(_Settings):
-    """settings.json of a pre-training run."""
+class RunRecord:
+    """settings.json: what decides the results of a run (`IDENTITY`), and how its last start executed it.
 
-    objective: Literal["sop", "nsp", "mlm"]
-    steps: Positive
-    train_batch_size: Positive
+    Attributes:
+        init, init_weights, init_model: directory, digest and architecture of the model of --init.
+        data: digest of the shards, of several corpora each with its weight; or digest of the examples.
+        execution: `ExecutionOptions`.
+        deepspeed: the JSON that the engine got.
+    """
+
+    format: int = FORMAT
+    model: dict[str, Any]
+    seed: Count
+    deterministic: bool
+    max_hours: Finite | None
     data: str | list[tuple[str, Finite]]
-    masking: dict[str, Any] | None = None
-    warmup_steps: Count | None = None
-    optimizer: dict[str, Any] | None = None
-    scheduler: dict[str, Any] | None = None
-    corpora: list[CorpusRecord] | None = None
-    eval_data_directories: list[str] | None = None
-    lengths: list[LengthRecord] | None = None
-    skipped_batches: list[tuple[Count, Count]] | None = None
-    init: str | None = None
-    init_weights: str | None = None
-    init_model: dict[str, Any] | None = None
+    init: str | None
+    init_weights: str | None
+    init_model: dict[str, Any] | None
+    log_interval: Positive
+    eval_interval: Positive
+    save_interval: Positive
+    execution: dict[str, Any]
+    precision: str
+    world_size: Positive
+    device: str
+    deepspeed: dict[str, Any]
+
+    @property
+    def config(self) -> AlbertConfig:
+        """The architecture. Raises ValueError if it cannot be."""
+        return AlbertConfig.from_dict(self.model)
+
+    def identity(self) -> dict[str, Any]:
+        """The values of `IDENTITY`, as JSON has them."""
+        values = {name: getattr(self, name) for name in IDENTITY if hasattr(self, name)}
+        found: dict[str, Any] = json.loads(json.dumps(values))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneRecord(_Settings):
+class PretrainRecord(RunRecord):
+    """settings.json of a pre-training run."""
+
+    objective: Literal["sop", "nsp", "mlm"]
+    masking: dict[str, Any]
+    steps: Positive
+    warmup_steps: Count | None
+    eval_batches: Positive | None
+    train_batch_size: Positive
+    optimizer: dict[str, Any]
+    scheduler: dict[str, Any] | None
+    gradient_clipping: Finite | None
+    distilled: dict[str, Any] | None
+    corpora: list[CorpusRecord]
+    lengths: list[LengthRecord]
+    skipped_batches: list[tuple[Count, Count]]
+    data_directories: list[str]
+    eval_data_directories: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneRecord(RunRecord):
     """settings.json of a fine-tuning run."""
 
     task: str
-    own_task: dict[str, Any] | None = None
-    model: dict[str, Any] | None = None  # type: ignore[assignment]
-    init: str | None = None
-    random_weights: bool | None = None
-    data_directory: str | None = None
-    data_on_hub: bool | None = None
-    pretraining: PretrainRecord | None = None
-    hyperparameters: dict[str, Any] | None = None
+    own_task: dict[str, Any] | None
+    random_weights: bool
+    hyperparameters: dict[str, Any]
+    pretraining: PretrainRecord | None
+    data_directory: str
+    data_on_hub: bool
+
+
+IDENTITY = (
+    *("model", "seed", "deterministic", "max_hours", "data", "init_weights", "objective", "masking"),
+    *("warmup_steps", "eval_batches", "train_batch_size", "optimizer", "scheduler", "gradient_clipping", "distilled"),
+    *("task", "own_task", "random_weights", "hyperparameters"),
+)
+"""What must not change when a run is resumed, because it decides which numbers the run computes.
+
+Ranks, micro-batch, ZeRO stage, precision, intervals and the location of the data may change, and the length by the
+rules of `pipeline.pretraining.lengths`.
+"""
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What an export says of its fine-tuning run; names and values are those of settings.json."""
+
+    task: str
+    own_task: dict[str, Any] | None
+    precision: str
+    hyperparameters: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -105,14 +156,14 @@ class Head:
         finetuning_task: its name; None after pre-training, and in most published models.
         id2label: the names of the outputs; None if they are not recorded.
         architectures, problem_type: as `transformers` calls them.
-        fine_tuning: what settings.json of the run said of the task.
+        fine_tuning: in exports of this project, what settings.json of the run said of the task.
     """
 
     finetuning_task: str | None = None
     id2label: dict[str, Any] | None = None
     architectures: list[str] | None = None
     problem_type: str | None = None
-    fine_tuning: FinetuneRecord | None = None
+    fine_tuning: TaskRecord | None = None
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -185,34 +236,22 @@ def read_results(path: Path, kind: type[ResultsRecord] = ResultsRecord) -> dict[
     return content
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """The content of a settings.json, of a pre-training run if it has the key "objective".
-
-    Raises UserError if it cannot be read, does not fit `PretrainRecord` or `FinetuneRecord`, or its model cannot be.
-    """
+def read_record(run: Path) -> PretrainRecord | FinetuneRecord:
+    """settings.json of a run. Raises UserError: it is missing, damaged, or of another version of this project."""
+    path = run / SETTINGS
+    if not os.path.lexists(path):
+        raise UserError(
+            f"{run} holds no run (no {SETTINGS}); name the --output of pipeline.pretrain or pipeline.finetune"
+        )
     content = read_object(path, _REMEDY)
     if (form := content.get("format")) != FORMAT:
         raise UserError(
             f"{path} has format {form!r:.20}, and this program reads {FORMAT}; train again, or leave that run out"
         )
-    check_as(content, PretrainRecord if "objective" in content else FinetuneRecord, path, _REMEDY, extra="ignore")
-    if content.get("model") is not None:
-        model_of(content, path)
-    return content
-
-
-def read_record(path: Path) -> PretrainRecord | FinetuneRecord:
-    """The content of a settings.json as a record. Raises UserError as `read_settings`."""
-    content = read_settings(path)
     kind: type[PretrainRecord | FinetuneRecord] = PretrainRecord if "objective" in content else FinetuneRecord
-    return check_as(content, kind, path, _REMEDY, extra="ignore")
-
-
-def model_of(settings: dict[str, Any], source: Path) -> AlbertConfig:
-    """The architecture in the content of a settings.json. Raises UserError if there is no such architecture."""
-    if settings.get("model") is None:
-        raise UserError(f"{source} lacks the key model; {_REMEDY}")
+    record = check_as(content, kind, path, _REMEDY)
     try:
-        return AlbertConfig.from_dict(settings["model"])
+        record.config  # noqa: B018
     except ValueError as error:
-        raise UserError(f"{source}: model: {error}; {_REMEDY}") from None
+        raise UserError(f"{path}: model: {error}; {_REMEDY}") from None
+    return record

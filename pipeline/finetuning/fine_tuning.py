@@ -16,7 +16,7 @@ from pipeline.data import sampler
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.finetuning.resolve import FinetuneSettings
+from pipeline.finetuning.settings import FinetuneSettings
 from pipeline.tasks.kind import Features, SampleOutput
 from pipeline.tasks.task import SpanLimits, Splits, Task
 from pipeline.training.callback import REMEDY, TrainingFailed
@@ -100,7 +100,7 @@ class FineTuning:
                     engine.micro_batch_size,
                     engine.train_batch_size,
                 )
-                _, samples = sampler.rows_at(positions, len(training.lengths), self.settings.seed)
+                _, samples = sampler.rows_at(positions, len(training.lengths), self.settings.flags.seed)
                 micro_batches.append(training.batch(samples.tolist(), training=True))
             yield micro_batches
 

@@ -21,7 +21,7 @@ from pipeline.tasks.own_tasks import RECORD, record_of
 from pipeline.tasks.task import Task
 
 if TYPE_CHECKING:
-    from pipeline.finetuning.resolve import FinetuneSettings
+    from pipeline.finetuning.settings import FinetuneSettings
 
 
 def write_results(
@@ -47,14 +47,16 @@ def write_results(
 
     def not_written(reason: str) -> UserError:
         return UserError(
-            f"the predictions of {settings.output} were not written: {reason}; training is done and saved, and "
+            f"the predictions of {settings.flags.output} were not written: {reason}; training is done and saved, and "
             "the same command repeats only this"
         )
 
     for split in [split for split in features if split != "train"]:
         found = predict(model, features[split], control, next(model.parameters()).device)
         control.all_or_raise(
-            functools.partial(_write_split, task, split, found, settings.output), (OSError, UserError), not_written
+            functools.partial(_write_split, task, split, found, settings.flags.output),
+            (OSError, UserError),
+            not_written,
         )
         if found is not None and (of_split := task.kind.metrics(task, found)):
             metrics[split] = of_split
@@ -64,9 +66,9 @@ def write_results(
             "task": task.name,
             **record_of(task),
             "model": settings.model.to_dict(),
-            "init": None if settings.random_weights else os.path.abspath(settings.init),
-            "random_weights": settings.random_weights,
-            "seed": settings.seed,
+            "init": None if settings.flags.random_weights else os.path.abspath(settings.flags.init),
+            "random_weights": settings.flags.random_weights,
+            "seed": settings.flags.seed,
             "hyperparameters": settings.hyperparameters(),
             "steps": steps,
             "best_step": best_step,
@@ -74,7 +76,7 @@ def write_results(
             "metrics": metrics,
             "predicted_data": predicted_data,
         }
-        atomic.write_text(settings.output / RESULTS, json.dumps(results, indent=1) + "\n")
+        atomic.write_text(settings.flags.output / RESULTS, json.dumps(results, indent=1) + "\n")
 
 
 def _write_split(task: Task, split: str, found: Any | None, output: Path) -> None:

@@ -19,7 +19,7 @@ from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
 from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
-from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
+from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, TaskRecord, read_record
 from pipeline.finetuning.fine_tuning import batches_of, outputs_of
 from pipeline.inference import pretrained
 from pipeline.inference.pretrained import Fill
@@ -143,9 +143,9 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
     place = find_model(source, flag)
     task: Task | None
     model: ModelWithHead | AlbertModel
-    settings: PretrainRecord | FinetuneRecord | None
+    settings: PretrainRecord | FinetuneRecord | TaskRecord | None
     if (place / SETTINGS).exists():
-        trained, settings = open_run(place), read_record(place / SETTINGS)
+        trained, settings = open_run(place), read_record(place)
         vocabulary = Vocabulary.load(place, _COPY_VOCABULARY)
         task, model = trained.task, trained.load()
         if len(vocabulary) != model.config.vocab_size:
@@ -166,7 +166,7 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
         prefix = "" if isinstance(model, ModelWithHead) else "albert."
         names = {name: f"{prefix}{name}" for name in model.state_dict() if f"{prefix}{name}" in weights.tensors}
         load_into(model, {name: weights.tensors[given] for name, given in names.items()}, place)
-    hyperparameters = settings.hyperparameters if isinstance(settings, FinetuneRecord) else None
+    hyperparameters = None if settings is None or isinstance(settings, PretrainRecord) else settings.hyperparameters
     limits = check_as(hyperparameters or {}, _Limits, place / SETTINGS, _REMEDY, extra="ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)

@@ -8,6 +8,7 @@ from typing import Any
 
 from common.errors import UserError
 from model import AlbertConfig
+from pipeline.checkpoint.run_records import PretrainRecord
 from pipeline.data.masking import MaskingSettings
 
 BATCH = 4096
@@ -77,24 +78,24 @@ class PreTraining:
         """The steps at a fraction of the paper's."""
         return max(1, round(scale * self.steps))
 
-    def matches(self, settings: Mapping[str, Any], additional_data: str | None, scale: float = 1.0) -> bool:
+    def matches(self, record: PretrainRecord, additional_data: str | None, scale: float = 1.0) -> bool:
         """Whether a pre-training run is one of this row.
 
         Args:
-            settings: the run's `settings.json`.
-            additional_data: the digest of the larger corpus, as in `settings["data"]`; None if there is none.
+            record: the run's `settings.json`.
+            additional_data: the digest of the larger corpus, as in `record.data`; None if there is none.
             scale: the fraction of the paper's steps that runs have.
         """
-        wanted, found, data = self.config.to_dict(), settings["model"], settings["data"]
-        samples, expected = settings["steps"] * settings["train_batch_size"], self.steps_at(scale) * BATCH
+        wanted, found, data = self.config.to_dict(), record.model, record.data
+        samples, expected = record.steps * record.train_batch_size, self.steps_at(scale) * BATCH
         digests = [data] if isinstance(data, str) else [digest for digest, _ in data]
         masking = asdict(MaskingSettings())
         return (
             all(found.get(name) == wanted[name] for name in _COMPARED)
-            and settings["objective"] == self.objective
-            and settings.get("masking") == masking
-            and settings.get("init") is None
-            and len(settings.get("lengths") or (None,)) == 1  # a changed length is another schedule
+            and record.objective == self.objective
+            and record.masking == masking
+            and record.init is None
+            and len(record.lengths) == 1  # a changed length is another schedule
             and abs(samples - expected) <= STEPS_TOLERANCE * expected
             and (additional_data in digests) == self.additional_data
         )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from common.files import atomic, outputs
 from common.text import markdown_table
-from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline.analysis.finished_runs import Pretrained, TaskRun, digest_of, find_pretrained, find_runs
 from pipeline.checkpoint.run_records import RESULTS
@@ -48,7 +47,7 @@ class Evidence:
         """The pre-training runs of a row."""
         wanted = row.pretraining
         return [
-            run for run in self.pretrained if wanted and wanted.matches(run.settings, self.additional_data, self.scale)
+            run for run in self.pretrained if wanted and wanted.matches(run.record, self.additional_data, self.scale)
         ]
 
 
@@ -142,7 +141,7 @@ def _relative_speed(run: Pretrained, table: Table, evidence: Evidence) -> Cell |
     reference = next(
         (runs[0] for row in table.rows if row.name == "BERT large" and (runs := evidence.pretrained_as(row))), None
     )
-    if reference is None or run.settings.get("world_size") != reference.settings.get("world_size"):
+    if reference is None or run.record.world_size != reference.record.world_size:
         return None
     speed, unit = (one.last("train").get("tokens_per_second") for one in (run, reference))
     return (speed / unit,) if speed and unit else None
@@ -151,9 +150,9 @@ def _relative_speed(run: Pretrained, table: Table, evidence: Evidence) -> Cell |
 def _of_pretraining(name: str, run: Pretrained) -> Cell | None:
     """The value of a column that comes from the pre-training run."""
     if name == "parameters":
-        return (parameter_counts(AlbertConfig.from_dict(run.settings["model"])).backbone / 1e6,)
+        return (parameter_counts(run.record.config).backbone / 1e6,)
     if name == "steps":
-        return (float(run.settings["steps"]),)
+        return (float(run.record.steps),)
     value, unit = (run.last("train").get("seconds"), 3600) if name == "hours" else (run.last("eval").get(name), 0.01)
     return None if value is None else (value / unit,)
 

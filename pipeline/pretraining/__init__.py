@@ -1,13 +1,14 @@
 """Pre-trains ALBERT and BERT on shards.
 
-command             the work of `pipeline.pretrain`: checks the command, trains, exports
+recipe              pre-training as a `Recipe`: what `pipeline.pretrain` gives to `pipeline.run.start`
+settings            the settings of a run, from flags, JSON, shards and earlier starts
+corpora             the training shards: one set, or several with weights
+lengths             the length in steps and the batches left out, and how later starts change them
+architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
 host_data           checks the shards on each host, or copies them to its local disk
 checked_files       which shards this host has checked before
-evaluation          loss and accuracy, from sums over batches and on held-out rows
-resolve             the settings of a run, from flags, JSON, shards and earlier starts
-architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
-earlier_start       what an earlier start left in the run's directory: length, initial model, data
 task                pre-training as a `TrainingTask`
+evaluation          loss and accuracy, from sums over batches and on held-out rows
 student             the student of a teacher: its architecture and its initial weights
 distillation        distillation as a `TrainingTask`
 """

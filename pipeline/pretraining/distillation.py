@@ -6,6 +6,7 @@ pre-training. Each is a mean over the global batch, times its weight.
 
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -35,16 +36,18 @@ _COUNT_OF = dict.fromkeys(PARTS, "tokens") | {"cls": "sequences", "pooled": "seq
 _COUNT_OF |= {name: f"{name}_count" for name in HEAD_PARTS}
 
 
+@dataclass
 class Distillation(PreTraining):
-    """Trains a student as `PreTraining` trains a model, on the distances from its teacher."""
+    """Trains a student as `PreTraining` trains a model, on the distances from its teacher.
+
+    Attributes:
+        weights: of the parts of the loss, see `Teacher.loss`.
+    """
+
+    weights: Mapping[str, float]
 
     name = "distil"
     sums_kind = DistillationTotals
-
-    @property
-    def _weights(self) -> Mapping[str, float]:
-        assert self.settings.distilled is not None, "the settings have a teacher"
-        return self.settings.distilled.loss
 
     def label_counts(self, micro_batches: Sequence[Batch]) -> DistillationCounts:  # type: ignore[override]
         """See `TrainingTask.label_counts`."""
@@ -60,7 +63,7 @@ class Distillation(PreTraining):
         """The weighted sum of the parts, each a mean over the global batch. See `TrainingTask.loss`."""
         assert output.distillation is not None
         sums = {"mlm": output.mlm_loss_sum, "sentence": output.sentence_loss_sum, **output.distillation._asdict()}
-        weights = {name: self._weights.get(name, 0.0) * micro_batches_per_step for name in sums}
+        weights = {name: self.weights.get(name, 0.0) * micro_batches_per_step for name in sums}
         terms = [
             part * (weights[name] / max(getattr(label_counts, _COUNT_OF[name]), 1.0)) for name, part in sums.items()
         ]
@@ -79,7 +82,7 @@ class Distillation(PreTraining):
 
     def summarise(self, totals: Any) -> dict[str, Any]:
         """The loss; the mean of each part, as `distil_PART`; and the metrics of the heads that are trained."""
-        weights = self._weights
+        weights = self.weights
         metrics: dict[str, Any] = {
             f"distil_{name}": getattr(totals, name) / max(getattr(totals, _COUNT_OF[name]), 1.0)
             for name in PARTS

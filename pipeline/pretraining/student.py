@@ -142,8 +142,8 @@ def find_teacher(directory: Path | None, loss: Sequence[str], layers: Sequence[i
 
 
 @torch.no_grad()
-def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tensor) -> list[str]:
-    """Gives `model` initial weights that follow from those of the teacher. Returns the names of what stays random.
+def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tensor) -> None:
+    """Gives `model` initial weights that follow from those of the teacher. What does not fit its sizes stays random.
 
     Args:
         counts: (V,) how often each piece stands in a sample of the text.
@@ -152,10 +152,10 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
     directions = torch.eye(config.hidden_size)  # (H, H')
     if config.hidden_size != encoder.config.hidden_size:
         directions = principal_directions(encoder, config.hidden_size)
-    state, given = model.state_dict(), teacher.weights.tensors
-    set_names = _start_embeddings(model.albert, encoder, directions, counts.float() + 1.0)
+    given = teacher.weights.tensors
+    _start_embeddings(model.albert, encoder, directions, counts.float() + 1.0)
     blocks = {"attention": config.num_attention_blocks, "feed_forward": config.num_ffn_blocks}
-    for name, tensor in state.items():
+    for name, tensor in model.state_dict().items():
         if name.startswith("albert.encoder."):
             _, _, kind, block, rest = name.split(".", 4)
             source = _layer_tensor(encoder, kind, rest, _layer_of(teacher.layers, int(block), blocks[kind]))
@@ -166,8 +166,6 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
         fitted = _fit(source, tensor.shape, directions)
         if fitted is not None:
             tensor.copy_(fitted)
-            set_names.add(name)
-    return [name for name in state if name not in set_names]
 
 
 def _layer_of(layers: Sequence[int], block: int, blocks: int) -> int:

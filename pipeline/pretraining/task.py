@@ -13,7 +13,7 @@ from pipeline.data.mixture import Mixture, training_step
 from pipeline.distributed.control import ControlGroup
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.evaluation import PretrainingSums
-from pipeline.pretraining.resolve import PretrainSettings
+from pipeline.pretraining.settings import PretrainSettings
 from pipeline.training.training_task import Evaluation, Pace, without_pauses
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class PreTraining:
     @property
     def _limit(self) -> int | None:
         """The rows of each held-out directory in an evaluation. Every start of a run has the same."""
-        batches = self.settings.eval_batches
+        batches = self.settings.flags.eval_batches
         return None if batches is None else batches * self.settings.engine.train_batch_size
 
     def _rows(self, limit: int | None) -> int:

@@ -2,11 +2,10 @@
 
     find_rank -> Rendezvous.agree(prepare) -> Watch(Prepared.work) -> exit status
 
-The module of a command such as `pipeline.pretrain` has a function `prepare`, which checks the command line.
+A command such as `pipeline.pretrain` has a function `prepare`, which checks the command line.
 """
 
 import contextlib
-import importlib
 import os
 import sys
 import time
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from common import PREFIX
 from common.environment import whole_number
 from common.errors import UserError
 from common.files import places
@@ -48,13 +46,15 @@ class Prepared:
     finished: str = ""
 
 
-def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequence[str] | None = None) -> int:
+def run_command(
+    parse: Callable[[Sequence[str]], Any], prepare: Callable[[Any, int], Prepared], argv: Sequence[str] | None = None
+) -> int:
     """Runs a command line on this rank and returns the exit status. Every rank of the job must call it.
 
     Args:
         parse: reads the words of the command line. The result has `mirror`, and `output` unless that is None.
-        module: name of a module with `prepare(args, world_size) -> Prepared`, which checks what `parse` returns and
-            writes nothing. It imports DeepSpeed, so it is imported once `parse` has found no mistake.
+        prepare: checks what `parse` returns, for a number of ranks, and writes nothing. It imports DeepSpeed once it is
+            called, when `parse` has found no mistake.
         argv: words of the command line; None for those of this process.
     """
     words = sys.argv[1:] if argv is None else argv
@@ -79,7 +79,7 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
                     if rendezvous.rank == 0:  # the others wait for what it restores
                         report_user_error(error, 0)
                     raise
-            prepared: Prepared = importlib.import_module(PREFIX + module).prepare(args, world_size)
+            prepared = prepare(args, world_size)
         if whole_number("LOCAL_RANK") == 0:
             ranks.check_shared_memory()
         return prepared

@@ -1,8 +1,8 @@
-"""Flags declared as fields of a dataclass: the command line, YAML files and records follow from them.
+"""Flags declared as fields of a dataclass: the command line and YAML files follow from them.
 
     @dataclass(frozen=True, kw_only=True)
     class ToolFlags:
-        steps: int = flag("optimizer steps", 100, positive, group="training", identity=True)
+        steps: int = flag("optimizer steps", 100, positive, group="training")
 
 The annotation says what the flag takes: `bool` an optional true or false, `Literal` one of its choices, `tuple` one or
 more words, all others one word. A field without a default is required. argparse reads the words. YAML is made into
@@ -104,23 +104,8 @@ class Flag:
 def flag(
     help: str, default: Any = dataclasses.MISSING, read: Callable[[str], Any] | None = None, **options: Any
 ) -> Any:
-    """Declares a field as a flag.
-
-    Args:
-        options: other attributes of `Flag`, and what `setting` takes.
-    """
-    record = {name: options.pop(name) for name in ("identity", "recorded") if name in options}
-    return dataclasses.field(default=default, metadata={"flag": Flag(help, default, read, **options)} | record)
-
-
-def setting(default: Any = dataclasses.MISSING, **record: Any) -> Any:
-    """Declares a field without a flag, which is found out when a run starts.
-
-    Args:
-        record: `identity=True` if the setting must not change when the run is resumed; `recorded=True` if it is in
-            settings.json nevertheless.
-    """
-    return dataclasses.field(default=default, metadata=record)
+    """Declares a field as a flag. `options` are other attributes of `Flag`."""
+    return dataclasses.field(default=default, metadata={"flag": Flag(help, default, read, **options)})
 
 
 def flags_of(command: type[Any]) -> tuple[Flag, ...]:
@@ -199,16 +184,21 @@ def value_in(words: Sequence[str], name: str) -> str | None:
     return None
 
 
-def with_file(command: type[Any], words: Sequence[str]) -> list[str]:
-    """`words` behind those of the file that --config names, without the flags that both give.
+def with_file(command: type[Any], words: Sequence[str], path: Path | None = None) -> list[str]:
+    """`words` behind those of the file `path`, without the flags that both give.
 
-    Raises UserError for a file that cannot be read, and for an unknown key, naming the nearest one.
+    Args:
+        path: None for the one that --config names.
+    Raises:
+        UserError: the file cannot be read, or has an unknown key; the line names the nearest one.
     """
-    path = value_in(words, CONFIG)
     if path is None:
-        return list(words)
+        named = value_in(words, CONFIG)
+        if named is None:
+            return list(words)
+        path = Path(named)
     given = {word.partition("=")[0] for word in words}
-    from_file = _read_yaml(command, Path(path))
+    from_file = _read_yaml(command, path)
     return [*(word for name, its in from_file.items() if name not in given for word in (name, *its)), *words]
 
 
@@ -260,16 +250,6 @@ def _absolute(word: str) -> str:
     return word
 
 
-def command_line(flags: Any) -> tuple[str, ...]:
-    """The command line that gives `flags`, without --output and defaults. It holds in any directory."""
-    words: list[str] = []
-    for one in flags_of(type(flags)):
-        value = getattr(flags, one.field)
-        if one.name != "--output" and value != one.default:
-            words += [one.name] if value is True else [one.name, *_words_of(one, value)]
-    return tuple(words)
-
-
 def to_yaml(flags: Any) -> str:
     """All flags with their values as a file for --config, which starts the same run again from any directory."""
     import yaml
@@ -281,25 +261,3 @@ def to_yaml(flags: Any) -> str:
             value = _words_of(one, value) if one.many else _words_of(one, value)[0]
         content[one.key] = value
     return str(yaml.safe_dump(content, sort_keys=False, width=120))
-
-
-def pass_on(flags: Any, settings: type[Any]) -> dict[str, Any]:
-    """The arguments of `settings` that `flags` gives: each flag that it does not replace by a field of its own.
-
-    And the flags as a command line and as YAML, in `command` and `config`.
-    """
-    kept = {one.field: getattr(flags, one.field) for one in flags_of(settings)}
-    return {**kept, "command": command_line(flags), "config": to_yaml(flags)}
-
-
-def marked(settings: Any, mark: Literal["identity", "recorded"]) -> dict[str, Any]:
-    """The fields with this mark (see `setting`) as plain values."""
-    values = {one.name: getattr(settings, one.name) for one in dataclasses.fields(settings) if one.metadata.get(mark)}
-    return {name: _plain(value) for name, value in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "to_dict"):
-        return value.to_dict()  # may have keys beside its fields, which old files have, too
-    is_object = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return dataclasses.asdict(value) if is_object else value

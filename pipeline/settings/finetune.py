@@ -69,7 +69,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
     init: Path = flag(
         "an export, the --output of a run, or a model of the hub (OWNER/NAME)", read=storage.readable, metavar="DIR"
     )
-    random_weights: bool = flag("take only architecture and vocabulary from --init", False, identity=True)
+    random_weights: bool = flag("take only architecture and vocabulary from --init", False)
     data: str | None = flag(
         "the task's official files, a directory with train.csv and so on, or a data set", None, metavar="DIR"
     )
@@ -198,13 +198,9 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
     """
     words = declare.with_file(FinetuneFlags, words)
     if declare.value_in(words, "--task") is None and (output := declare.value_in(words, "--output")) is not None:
-        from pipeline.checkpoint import run_directory
-        from pipeline.checkpoint.run_records import SETTINGS
-
         runs = [Path(output), *sorted(Path(output).glob("seed-*"))]
-        begun = next((run for run in runs if (run / SETTINGS).exists()), None)
-        command = run_directory.read_settings(begun).get("command") if begun is not None else None
-        words = [*(command or ()), *words]
+        if begun := next((run / "config.yaml" for run in runs if (run / "config.yaml").exists()), None):
+            words = declare.with_file(FinetuneFlags, words, begun)
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
     if flags.steps is not None and flags.epochs is not None:
         raise UserError("--steps and --epochs both say how long to train; drop one")

@@ -111,16 +111,16 @@ class PretrainFlags(MaskingFlags, RunFlags):
     steps: int | None = flag(
         "optimizer steps of the run (default: the paper's 125,000 at a batch of 4096)", None, positive
     )
-    warmup_steps: int | None = flag("steps of warm-up (default: 2.5 % of the steps)", None, natural, identity=True)
+    warmup_steps: int | None = flag("steps of warm-up (default: 2.5 % of the steps)", None, natural)
 
     log_interval: int = flag(
-        "steps from one logged line to the next", 10, positive, recorded=True, group="logging, evaluation, checkpoints"
+        "steps from one logged line to the next", 10, positive, group="logging, evaluation, checkpoints"
     )
-    eval_interval: int = flag("steps from one evaluation to the next", 1000, positive, recorded=True)
+    eval_interval: int = flag("steps from one evaluation to the next", 1000, positive)
     eval_batches: int | None = flag(
-        "evaluate on the rows of N batches of each held-out directory (default: all)", None, positive, identity=True
+        "evaluate on the rows of N batches of each held-out directory (default: all)", None, positive
     )
-    save_interval: int = flag("steps from one checkpoint to the next", 5000, positive, recorded=True)
+    save_interval: int = flag("steps from one checkpoint to the next", 5000, positive)
     kept_checkpoints: int = flag(
         "keep the newest N checkpoints, and the best one", 5, positive, name="--keep-checkpoints"
     )

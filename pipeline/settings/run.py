@@ -28,12 +28,10 @@ class RunFlags:
         None,
         metavar="URL",
     )
-    seed: int = flag("seed of all random numbers", 0, natural, identity=True)
-    deterministic: bool = flag(
-        "the same command gives the same bits on the same hardware; slower", False, identity=True
-    )
+    seed: int = flag("seed of all random numbers", 0, natural)
+    deterministic: bool = flag("the same command gives the same bits on the same hardware; slower", False)
     max_hours: float | None = flag(
-        "end the schedule and the run within H hours, the sum over all starts", None, hours, metavar="H", identity=True
+        "end the schedule and the run within H hours, the sum over all starts", None, hours, metavar="H"
     )
 
     precision: Precision = flag(

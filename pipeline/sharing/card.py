@@ -14,7 +14,7 @@ from common.text import markdown_table, printable
 from data_prep.text.vocabulary import Vocabulary
 from model import bert
 from model.albert import ModelWithHead
-from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
+from pipeline.checkpoint.run_records import FinetuneRecord, PretrainRecord, read_record
 from pipeline.sharing import card_tables
 from pipeline.sharing.card_tables import Row, plain
 from pipeline.sharing.trained_run import TrainedRun
@@ -94,7 +94,7 @@ def model_card(
     """
     from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
-    record, task = read_record(run.directory / SETTINGS), run.task
+    record, task = read_record(run.directory), run.task
     data = record.data_directory if isinstance(record, FinetuneRecord) and record.data_on_hub else None
     is_bert = bert.can_express(model.config)
     tags = ["bert" if is_bert else "albert", *([task.name] if task else [])]

@@ -13,7 +13,6 @@ from pipeline.analysis.finished_runs import read_predictions
 from pipeline.analysis.summary import sustained_speed
 from pipeline.checkpoint.run_records import (
     RESULTS,
-    SETTINGS,
     FinetuneRecord,
     PretrainRecord,
     read_record,
@@ -164,7 +163,7 @@ def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
     record = next((one for one in metrics_log.read_records(run, "eval") if one["step"] == step), {})
     numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
     if task is None:
-        settings = read_record(run / SETTINGS)
+        settings = read_record(run)
         assert isinstance(settings, PretrainRecord)
         first = names_of([Path(given) for given in settings.eval_data_directories or ()])[:1]
         prefixes = sorted(name.removesuffix("mlm_loss") for name in numbers if name.endswith("mlm_loss"))

@@ -24,9 +24,9 @@ from model import checkpoint, huggingface
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
 from pipeline.checkpoint.retention import step_of
+from pipeline.checkpoint.run_records import FinetuneRecord, TaskRecord, read_record
 from pipeline.sharing.card import CARD, ExportOptions, model_card
 from pipeline.sharing.trained_run import TrainedRun, open_run
-from pipeline.tasks.own_tasks import RECORD
 from pipeline.tasks.task import SpanLimits
 
 MAIN = "main"
@@ -131,11 +131,11 @@ def _write_sentence_files(directory: Path, width: int, positions: int) -> None:
 
 def _prediction_record(run: TrainedRun) -> dict[str, Any]:
     """What of settings.json decides how `pipeline.predict` reads examples, and what its answers mean."""
-    settings = run_directory.read_settings(run.directory)
+    record = read_record(run.directory)
+    assert isinstance(record, FinetuneRecord)
     wanted = ("max_length", *(field.name for field in dataclasses.fields(SpanLimits)))
-    limits = {name: value for name, value in (settings.get("hyperparameters") or {}).items() if name in wanted}
-    kept = {name: settings[name] for name in ("task", RECORD, "precision") if settings.get(name) is not None}
-    return kept | {"hyperparameters": limits}
+    limits = {name: value for name, value in record.hyperparameters.items() if name in wanted}
+    return dataclasses.asdict(TaskRecord(record.task, record.own_task, record.precision, limits))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -7,11 +7,10 @@ import torch
 
 from common.errors import UserError
 from model.albert import ModelWithHead
-from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import best_checkpoint, load_into, load_pretrained
 from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
-from pipeline.checkpoint.run_records import SETTINGS
+from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, read_record
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_log
@@ -34,7 +33,7 @@ class TrainedRun:
         if self.task is None:
             return load_pretrained(self.directory, tag)
         with torch.device("meta"):
-            model = self.task.kind.make_model(self.task, run_directory.read_model(self.directory))
+            model = self.task.kind.make_model(self.task, read_record(self.directory).config)
         return load_into(model, load_weights(tag or self.usual()), self.directory)
 
     def usual(self) -> Path:
@@ -92,5 +91,6 @@ class TrainedRun:
 
 def open_run(directory: Path) -> TrainedRun:
     """The run in a directory. Raises UserError if there is none, or its record is damaged."""
-    settings = run_directory.read_settings(directory)
-    return TrainedRun(directory, task_of(settings, directory / SETTINGS) if "task" in settings else None)
+    record = read_record(directory)
+    task = task_of(vars(record), directory / SETTINGS) if isinstance(record, FinetuneRecord) else None
+    return TrainedRun(directory, task)

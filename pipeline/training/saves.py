@@ -27,9 +27,9 @@ class Saves(Callback):
         settings = run.settings
         self._saver = Saver(
             run.engine,
-            settings.output / "checkpoints",
+            settings.flags.output / "checkpoints",
             settings.kept_checkpoints,
-            settings.save_mode == "background",
+            settings.flags.save_mode == "background",
             sync_records,
         )
         self._run, self._others = run, others

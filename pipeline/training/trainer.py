@@ -78,7 +78,7 @@ class Trainer:
 
                 rate = schedule(step_of_progress(run.schedule_progress, state.step, run.settings.steps))
                 engine_step.set_learning_rate(engine, rate)
-                torch.manual_seed(rng.dropout_seed(run.settings.seed, state.step, run.control.rank))
+                torch.manual_seed(rng.dropout_seed(run.settings.flags.seed, state.step, run.control.rank))
                 for number, batch in enumerate(micro_batches, 1):
                     self._enter("forward", number)
                     tensors = to_device(batch, engine.device)

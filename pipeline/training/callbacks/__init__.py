@@ -34,7 +34,7 @@ def make_trainer(
     Raises:
         UserError: rank 0 cannot write the metrics; on all ranks.
     """
-    hours = run.settings.max_hours
+    hours = run.settings.flags.max_hours
     metrics_log = run.control.all_or_raise(lambda: MetricsLog(run), (OSError,), cannot_begin)
     callbacks: list[Callback] = [
         HangProgress(run),

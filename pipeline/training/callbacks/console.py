@@ -84,8 +84,8 @@ class Console(Callback):
         parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
         if not run.ends:
             left = (self._now() - self._began) / (step - self._first_step) * (steps - step)
-            if run.settings.max_hours is not None:
-                left = min(left, max(0.0, 3600 * run.settings.max_hours - record["seconds"]))
+            if run.settings.flags.max_hours is not None:
+                left = min(left, max(0.0, 3600 * run.settings.flags.max_hours - record["seconds"]))
             parts.append(f"{format_duration(left)} left")
         if record["data_wait_share"] >= WAITING:
             parts.append(f"waiting {100 * record['data_wait_share']:.0f} %")

@@ -1,6 +1,7 @@
 """Writes the metrics of a run: `metrics.jsonl`, TensorBoard and trackers, on rank 0."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -31,16 +32,16 @@ class MetricsLog(Callback):
         if not self._enabled:
             return
         settings, state = run.settings, run.state
-        drop_after(settings.output, state.step, state.evaluation_due is not None)
-        recorded = settings.to_dict()
-        self._tracked = TrackedRun(settings.output, state.step, recorded)
-        self._curves = Curves(recorded.get("objective"), settings.all_curves)
-        self._file = (settings.output / METRICS).open("ab", buffering=0)
+        drop_after(settings.flags.output, state.step, state.evaluation_due is not None)
+        recorded = dataclasses.asdict(settings.record())
+        self._tracked = TrackedRun(settings.flags.output, state.step, recorded)
+        self._curves = Curves(recorded.get("objective"), settings.flags.all_curves)
+        self._file = (settings.flags.output / METRICS).open("ab", buffering=0)
         self._unwritten = b""
         self._complained = False
         self._tensorboard: TensorBoardFiles | None = None
         self._guarded(lambda: self._open_tensorboard(purge=True))
-        self._trackers = services.open_all(settings.track, settings.engine.json, self._tracked)
+        self._trackers = services.open_all(settings.flags.track, settings.engine.json, self._tracked)
 
     def on_log(self, record: dict[str, Any]) -> None:
         """Writes the record of the present step."""

@@ -5,28 +5,26 @@ from dataclasses import asdict
 
 import numpy as np
 
-from pipeline.checkpoint.run_records import FORMAT
 from pipeline.data.masking import MaskingSettings
 from pipeline.paper.printed_tables import BATCH
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
+from tests.pipeline.records import pretrain_record, write
 
 
 def pretraining(directory, row, data="small", **last):
     """A pre-training run of a row of the paper; `last` goes into its last evaluation."""
-    directory.mkdir(parents=True)
     config = row.config.to_dict()
-    settings = {
-        "format": FORMAT,
-        "model": config | {"vocab_size": 50, "max_position_embeddings": 16},
-        "objective": row.objective,
-        "steps": row.steps,
-        "train_batch_size": BATCH,
-        "data": data,
-        "masking": asdict(MaskingSettings()),
-        "world_size": 2,
-    }
-    (directory / "settings.json").write_text(json.dumps(settings))
+    record = pretrain_record(
+        model=config | {"vocab_size": 50, "max_position_embeddings": 16},
+        objective=row.objective,
+        steps=row.steps,
+        train_batch_size=BATCH,
+        data=data,
+        masking=asdict(MaskingSettings()),
+        world_size=2,
+    )
+    write(directory, record)
     records = [
         {"step": 1, "split": "eval", "mlm_accuracy": 0.1},
         {"step": 2, "split": "eval", "mlm_accuracy": 0.25, **last},

@@ -13,6 +13,7 @@ from model import AlbertConfig, AlbertForPreTraining, checkpoint
 from pipeline.checkpoint.initial_weights import InitialWeights, fill_weights, read_initial_weights
 from pipeline.checkpoint.run_records import Head
 from pipeline.tasks.registry import TASKS
+from tests.pipeline.records import finetune_record
 
 CONFIG = AlbertConfig.preset(
     "albert-tiny", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=16, embedding_size=8,
@@ -27,6 +28,9 @@ def make_model(task):
 
 def same(trained_on, task):
     return lambda name: trained_on == task
+
+
+FINETUNED = json.dumps(dataclasses.asdict(finetune_record()))
 
 
 @pytest.mark.parametrize(
@@ -74,10 +78,13 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
     [
         ({}, "holds no model"),
         ({"settings.json": "{"}, "is no valid JSON"),
-        ({"settings.json": '{"format": 2}'}, "lacks the key"),
-        ({"settings.json": json.dumps({"format": 2, "task": "rte"})}, "is a fine-tuning run that has not finished"),
+        ({"settings.json": "{}"}, "has format None"),
         (
-            {"settings.json": json.dumps({"format": 2, "task": "rte"}), "results.json": "{}"},
+            {"settings.json": FINETUNED},
+            "is a fine-tuning run that has not finished",
+        ),
+        (
+            {"settings.json": FINETUNED, "results.json": "{}"},
             "is a fine-tuning run that has not finished",
         ),
         ({"results.json": "{}"}, "holds a run of several seeds; name one of them"),

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from common.errors import UserError
-from pipeline.checkpoint.run_records import read_results, read_settings
+from pipeline.checkpoint.run_records import read_record, read_results
+from tests.pipeline.records import finetune_record, write
 
 
 @pytest.mark.parametrize(
     ("read", "content", "message"),
     [
-        (read_settings, {"format": 2, "task": ["rte"]}, r"has task = \['rte'\], which should be a valid string"),
         (read_results, {"task": ["rte"], "metrics": {}}, r"has task = \['rte'\], which should be a valid string"),
         (
             read_results,
@@ -33,7 +33,19 @@ def test_a_value_that_cannot_be_is_named(
         read(path)
 
 
-def test_an_earlier_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text(json.dumps({"task": "rte"}))
-    with pytest.raises(UserError, match="has format None, and this program reads 2"):
-        read_settings(tmp_path / "settings.json")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": ["rte"]}, r"has task = \['rte'\], which should be a valid string"),
+        ({"world_size": 0}, "has world_size = 0"),
+        ({"more": 1}, "has the unknown key more"),
+        ({"model": {"hidden_size": 7}}, "model: "),
+        ({"format": 1}, "has format 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = write(tmp_path, finetune_record())
+    assert read_record(tmp_path) == finetune_record()
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(UserError, match=rf"settings\.json:? .*{message}"):
+        read_record(tmp_path)

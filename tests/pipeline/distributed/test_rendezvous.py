@@ -10,6 +10,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from common.errors import UserError
+from pipeline import pretrain
 from pipeline.distributed import rendezvous
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 from pipeline.distributed.rendezvous import Answer, Rendezvous, reserve_port
@@ -56,7 +57,7 @@ def test_a_command_ends_with_one_line_and_status_2(
     def parse(words: Sequence[str]) -> None:
         pytest.fail("the ranks cannot have met")
 
-    assert launch.run_command(parse, "pipeline.pretraining.command", []) == 2
+    assert launch.run_command(parse, pretrain.prepare, []) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("error: the environment variable MASTER_ADDR is 'no-such-host.invalid'")

@@ -224,7 +224,7 @@ def test_pipes(place, monkeypatch, capsysbinary, lines):
         ({"--out": "{root}/none/out.csv"}, "none is not a directory; make it first"),
         ({"--run": "{root}/runs/seeds"}, "holds a run of several seeds; name one of them, such as"),
         ({"--run": "{root}/init"}, "is not fine-tuned on a task; name a fine-tuned model, or fine-tune it"),
-        ({"--run": "{root}/none"}, "none is not a directory; name an exported model, the --output of a run, or a"),
+        ({"--run": "{root}/none"}, "none is not a directory; name an exported model"),
         ({"--mask": "A [MASK]."}, "--mask goes alone"),
         ({"--input": "{root}/predicted.csv"}, "the input has a column 'probability', as the output will; rename it"),
     ],

@@ -4,18 +4,19 @@ import hashlib
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from model import AlbertConfig
 from pipeline import reproduce
-from pipeline.checkpoint.run_records import FORMAT
+from pipeline.checkpoint.run_records import read_record
 from pipeline.paper.experiments import Paths, as_makefile, commands
 from pipeline.paper.printed_tables import TABLES
 from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import finetune, pretrain
 from tests.pipeline.analysis import made_runs
+from tests.pipeline.records import pretrain_record, write
 
 ALL_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "squad1", "squad2", "race"]
 SHARDS = [Path(name) for name in ("train", "held_out", "more")]
@@ -118,15 +119,13 @@ def test_collect_makes_the_table_and_the_ensemble(tmp_path, capsys):
     row = TABLES["10"].pretrainings[1]
     root = tmp_path / "0.01"
     base = made_runs.pretraining(root / row.slug / "pretrain", row, data="more")
-    settings = json.loads((base / "settings.json").read_text())
-    (base / "settings.json").write_text(json.dumps(settings | {"steps": row.steps // 100}))
     tuned = made_runs.finetuning(root / row.slug / "squad1", "squad1", base, {"dev": {"f1": 75.0, "exact": 75.0}})
     made_runs.answers(tuned, "dev", 15, 5)
     shards = tmp_path / "more"
     shards.mkdir()
     (shards / "manifest.json").write_text("{}")
     digest = hashlib.sha256(b"{}").hexdigest()
-    (base / "settings.json").write_text(json.dumps(settings | {"steps": row.steps // 100, "data": digest}))
+    write(base, replace(read_record(base), steps=row.steps // 100, data=digest))
     words = ["10", "--out", str(tmp_path), "--scale", "0.01", "--collect", "--additional-data", str(shards)]
     assert reproduce.main(words) in (None, 0)
     assert "75.0/75.0" in capsys.readouterr().out
@@ -156,11 +155,8 @@ def test_mistakes_are_one_line(task_data, capsys, more, message):
 
 def test_runs_of_other_shards_are_not_those_of_a_table(task_data, capsys):
     run = task_data / "out dir" / "paper" / "albert-xxlarge" / "pretrain"
-    run.mkdir(parents=True)
-    model = AlbertConfig.preset("albert-xxlarge").to_dict()
-    settings = {"format": FORMAT, "model": model, "objective": "sop", "steps": 100, "train_batch_size": 64}
     digest = hashlib.sha256((task_data / "train" / "manifest.json").read_bytes()).hexdigest()
     for data, statuses in ((digest, (None, 0)), ("of other shards", (2,))):
-        (run / "settings.json").write_text(json.dumps(settings | {"data": data}))
+        write(run, pretrain_record(data=data))
         assert reproduce.main(arguments(task_data, "6")) in statuses
     assert f"{run} read other shards than {task_data / 'train'}; choose another --out" in capsys.readouterr().err

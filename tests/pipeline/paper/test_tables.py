@@ -3,7 +3,7 @@
 import json
 import os
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -11,12 +11,14 @@ from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline import evaluate
 from pipeline.analysis import finished_runs
+from pipeline.checkpoint.run_records import LengthRecord, read_record
 from pipeline.data.masking import MaskingSettings
 from pipeline.paper import printed_tables, tables
 from pipeline.paper.printed_tables import TABLES, PreTraining
 from pipeline.paper.tables import Evidence
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
+from tests.pipeline.records import finetune_record, write
 
 ROWS = [pytest.param(row, id=f"{table.name} {row.name}") for table in TABLES.values() for row in table.rows]
 PRETRAININGS = {row for table in TABLES.values() for row in table.pretrainings}
@@ -47,11 +49,11 @@ def test_rows_have_one_directory_exactly_if_they_are_one_experiment():
 
 def test_a_run_matches_only_its_own_row(tmp_path):
     row = PreTraining("albert-base", embedding_size=64, parameter_sharing="all")
-    settings = json.loads((made_runs.pretraining(tmp_path / "run", row) / "settings.json").read_text())
-    lengths = [{"from_step": 0, "steps": 50}, {"from_step": 50, "steps": 100}]
+    record = read_record(made_runs.pretraining(tmp_path / "run", row))
+    lengths = [LengthRecord(0, 50), LengthRecord(50, 100)]
     masking = asdict(MaskingSettings())
     for same in ({}, {"init": None, "lengths": lengths[:1]}, {"steps": 124_000}):
-        assert [one for one in PRETRAININGS if one.matches(settings | same, None)] == [row], same
+        assert [one for one in PRETRAININGS if one.matches(replace(record, **same), None)] == [row], same
     for other in (
         {"steps": 120_000},
         {"init": "runs/other"},
@@ -60,15 +62,15 @@ def test_a_run_matches_only_its_own_row(tmp_path):
         {"masking": masking | {"mask_probability": 0.3}},
         {"masking": masking | {"max_ngram": 1}},
     ):
-        assert not row.matches(settings | other, None), other
+        assert not row.matches(replace(record, **other), None), other
     more = PreTraining("albert-base", embedding_size=64, additional_data=True)
-    for data in ("large", [["small", 0.5], ["large", 0.5]]):
-        assert row.matches(settings | {"data": data}, None)
-        assert not row.matches(settings | {"data": data}, "large")
-        assert more.matches(settings | {"data": data}, "large")
-    assert not more.matches(settings, "large")
-    assert row.matches(settings | {"steps": 1250}, None, scale=0.01)
-    assert not row.matches(settings, None, scale=0.01)
+    for data in ("large", [("small", 0.5), ("large", 0.5)]):
+        assert row.matches(replace(record, data=data), None)
+        assert not row.matches(replace(record, data=data), "large")
+        assert more.matches(replace(record, data=data), "large")
+    assert not more.matches(record, "large")
+    assert row.matches(replace(record, steps=1250), None, scale=0.01)
+    assert not row.matches(record, None, scale=0.01)
 
 
 METRICS = {
@@ -103,8 +105,7 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
     assert set(rows["BERT large"].cells) == {"parameters", "sst2", "speed"}
     assert rows["ALBERT xlarge"].cells == {}
     text = tables.markdown(TABLES["2"], list(rows.values()))
-    settings = json.loads((large / "settings.json").read_text()) | {"world_size": 4}
-    (large / "settings.json").write_text(json.dumps(settings))
+    write(large, replace(read_record(large), world_size=4))
     rows = {row.row.name: row for row in tables.measure(TABLES["2"], evidence_of(tmp_path))}
     assert "speed" not in rows["ALBERT base"].cells  # on other ranks than BERT large
     line = next(line for line in text.splitlines() if "60.0/50.0" in line)
@@ -201,7 +202,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
     plain = made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
-    (plain / "settings.json").write_text('{"format": 2, "task": "rte"}')
+    write(plain, finetune_record())
     assert evaluate.main([command, *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     error = capsys.readouterr().err
     assert message.format(tmp=tmp_path) in error

@@ -1,7 +1,7 @@
 """Command lines of pipeline.pretrain as dictionaries of flags, and the settings that they give."""
 
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining.resolve import resolve as resolve_flags
+from pipeline.pretraining.settings import resolve as resolve_all
 from pipeline.settings import pretrain
 
 GPU = Hardware("GPU", fp16=True, bf16=True)
@@ -16,6 +16,10 @@ CONFIG = {
 def line(words):
     values = {flag: [value] if isinstance(value, str) else value or [] for flag, value in words.items()}
     return [part for flag, parts in values.items() for part in (flag, *parts)]
+
+
+def resolve_flags(flags, world_size=2, hardware=GPU):
+    return resolve_all(flags, world_size, hardware)[0]
 
 
 def resolve(words, world_size=2, hardware=GPU):

@@ -15,33 +15,47 @@ from data_prep.format.manifest import read_manifest
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL
-from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import read_initial_weights
+from pipeline.checkpoint.initial_weights import fill_weights, read_initial_weights
 from pipeline.data.mixture import training_step
-from pipeline.pretraining import command
+from pipeline.engine.hardware import Hardware
+from pipeline.pretraining.recipe import PretrainRecipe, open_data
+from pipeline.pretraining.settings import resolve
+from pipeline.run import start as starts
 from pipeline.settings import pretrain
 from tests.pipeline.pretraining import trained_models
+from tests.pipeline.records import write
 
+CPU = Hardware("CPU", fp16=False, bf16=True)
 CONFIG = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
 
 
 @pytest.fixture
 def start(corpus, tmp_path):
-    """Checks a command line that starts from a directory, with further flags; the settings."""
+    """Checks a command line that starts from a directory, with further flags; the recipe."""
 
     def check(init, *flags, data=corpus.train, output="run"):
         config = tmp_path / "config.json"
         config.write_text(json.dumps(CONFIG))
         words = ["--init", init, "--data", data, "--deepspeed_config", config, "--output", tmp_path / output]
-        prepared = command.prepare(pretrain.parse([str(word) for word in (*words, "--steps", 4, *flags)]), 1)
-        return prepared.work.args[0]  # of `functools.partial(command.run, settings, ...)`
+        parsed = pretrain.parse([str(word) for word in (*words, "--steps", 4, *flags)])
+        settings, initial, teacher = resolve(parsed, 1, CPU)
+        vocabulary = Vocabulary.load(settings.data[0])
+        found = PretrainRecipe(parsed, settings, vocabulary, initial, teacher)
+        starts.prepare(parsed.output, [found])
+        return found
 
     return check
 
 
+def fill(found):
+    """The model with the initial weights, and what stays random."""
+    model = AlbertForPreTraining(found.settings.model)
+    return model, fill_weights(model, found.weights, found.has_head)
+
+
 def first_batch(found):
-    vocabulary = Vocabulary.load(found.data[0] / "spiece.model")
-    training, _ = command.open_data(found, vocabulary)
+    places = {directory: directory for directory in found.settings.data}
+    training, _ = open_data(found.settings, found.vocabulary, places)
     (batch,) = training_step(training, 0, 0, 1, 4, 4)
     return type(batch)(*map(torch.from_numpy, batch))
 
@@ -70,10 +84,10 @@ def reference_loss(model, batch):
 def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tmp_path):
     reference = getattr(trained_models, kind)(corpus.vocabulary)
     found = start(trained_models.publish(reference, tmp_path / "published", corpus.vocabulary, pickled))
-    assert found.objective == {"albert": "sop", "bert": "nsp"}[kind]
+    assert found.settings.objective == {"albert": "sop", "bert": "nsp"}[kind]
     batch = first_batch(found)
-    model = AlbertForPreTraining(found.model)
-    assert command.fill_initial(model, found, None) == []
+    model, kept = fill(found)
+    assert kept == []
     with torch.no_grad():
         output = model(**batch._asdict())
         ours = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
@@ -87,8 +101,8 @@ def test_the_preset_may_be_named_and_is_compared(corpus, start, tmp_path):
     with pytest.raises(UserError, match="hidden_act is gelu there and gelu_new here; leave --model and these"):
         start(directory, *same)
     found = start(directory, *same, "hidden_act=gelu")
-    assert found.model.hidden_dropout_prob == 0.1  # of the preset, because it is named
-    assert start(directory, output="other").model.hidden_dropout_prob == 0.0
+    assert found.settings.model.hidden_dropout_prob == 0.1  # of the preset, because it is named
+    assert start(directory, output="other").settings.model.hidden_dropout_prob == 0.0
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,7 @@ def test_heads_that_are_missing_or_of_another_task_start_fresh_and_are_named(cor
 
     def new(directory, *flags):
         found = start(directory, *flags)
-        return found.objective, command.fill_initial(AlbertForPreTraining(found.model), found, None)
+        return found.settings.objective, fill(found)[1]
 
     objective, kept = new(encoder)
     assert objective == "sop"
@@ -135,17 +149,17 @@ def test_heads_that_are_missing_or_of_another_task_start_fresh_and_are_named(cor
 def test_more_positions_keep_the_first_rows_and_begin_like_a_new_model(corpus, start, tmp_path):
     reference = trained_models.albert(corpus.vocabulary, positions=32)
     found = start(trained_models.publish(reference, tmp_path / "short", corpus.vocabulary))
-    assert found.model.max_position_embeddings == read_manifest(corpus.train).max_seq_length == 64
+    assert found.settings.model.max_position_embeddings == read_manifest(corpus.train).max_seq_length == 64
     torch.manual_seed(0)
-    fresh = AlbertForPreTraining(found.model)
+    fresh = AlbertForPreTraining(found.settings.model)
     torch.manual_seed(0)
-    model = AlbertForPreTraining(found.model)
+    model, kept = fill(found)
     name = "albert.embeddings.position_embeddings.weight"
-    assert command.fill_initial(model, found, None) == [f"the positions 32 to 63 of {name}"]
+    assert kept == [f"the positions 32 to 63 of {name}"]
     table = model.state_dict()[name]
     assert torch.equal(table[:32], reference.albert.embeddings.position_embeddings.weight)
     assert torch.equal(table[32:], fresh.state_dict()[name][32:])
-    assert 0 < table[32:].abs().max() <= 2 * found.model.initializer_range
+    assert 0 < table[32:].abs().max() <= 2 * found.settings.model.initializer_range
 
 
 def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
@@ -158,7 +172,7 @@ def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
         start(again)
     transformers.AutoTokenizer.from_pretrained(tmp_path / "export").save_pretrained(again)
     assert not (again / "spiece.model").exists()
-    assert command.fill_initial(AlbertForPreTraining(config), start(again), None) == []
+    assert fill(start(again))[1] == []
     assert read_initial_weights(again).vocabulary.pieces == Vocabulary.load(corpus.vocabulary).pieces
 
 
@@ -181,9 +195,9 @@ def test_another_vocabulary_needs_the_flag(corpus, start, tmp_path):
     with pytest.raises(UserError, match="or give --new-vocabulary to carry the embeddings over"):
         start(init)
     found = start(init, "--new-vocabulary")
-    assert found.model.vocab_size == len(Vocabulary.load(corpus.vocabulary))
+    assert found.settings.model.vocab_size == len(Vocabulary.load(corpus.vocabulary))
     assert found.initial.note.startswith("new vocabulary: ")
-    assert command.fill_initial(AlbertForPreTraining(found.model), found, None) == []
+    assert fill(found)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -240,14 +254,13 @@ def test_a_run_in_training_is_refused(corpus, start, tmp_path):
 def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(corpus, start, tmp_path):
     directory = trained_models.publish(trained_models.albert(corpus.vocabulary), tmp_path / "albert", corpus.vocabulary)
     found = start(directory)
-    vocabulary = Vocabulary.load(corpus.vocabulary)
-    run_directory.write_settings_and_vocabulary(found.output, found.to_dict(), vocabulary)
+    write(found.flags.output, found.settings.record())
     assert start(directory).initial.weights is not None
     moved = shutil.move(directory, tmp_path / "moved")
     assert start(moved).initial.digest == found.initial.digest  # the same weights at another place
     trained_models.publish(trained_models.bert(corpus.vocabulary), tmp_path / "bert", corpus.vocabulary)
-    with pytest.raises(UserError, match=r"was started with --init .*albert, and .*bert holds other weights"):
+    with pytest.raises(UserError, match=r"holds a run with other settings .*init_weights: "):
         start(tmp_path / "bert")
     trained_models.publish(trained_models.bert(corpus.vocabulary), directory, corpus.vocabulary)
-    with pytest.raises(UserError, match=r"was started with --init .*albert, and .*albert holds other weights"):
+    with pytest.raises(UserError, match=r"holds a run with other settings .*init_weights: "):
         start(directory)

@@ -1,6 +1,5 @@
 """A flag is declared once: the command line, YAML, records and identity follow from the field."""
 
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from common.command_line import positive
 from common.errors import UserError
 from pipeline.settings import __main__ as flags_page
 from pipeline.settings import declare, finetune, pretrain
-from pipeline.settings.declare import flag, setting
+from pipeline.settings.declare import flag
 from pipeline.settings.finetune import FinetuneFlags
 from pipeline.settings.pretrain import PretrainFlags
 from tests.pipeline.conftest import REPOSITORY
@@ -26,11 +25,11 @@ class ToolFlags:
     output: Path = flag("where to write", metavar="DIR", group="files")
     data: tuple[str, ...] = flag("what to read", (), metavar="DIR")
     names: tuple[str, ...] = flag("what to call it", (), extend=True)
-    steps: int = flag("how often", 10, positive, group="work", identity=True)
-    rate: float | None = flag("how fast", None, metavar="R", recorded=True)
+    steps: int = flag("how often", 10, positive, group="work")
+    rate: float | None = flag("how fast", None, metavar="R")
     kind: Literal["one", "two"] | None = flag("which", None)
     switch: Literal["auto", "on", "off"] = flag("whether", "auto", alone="on")
-    exact: bool = flag("how exactly", False, name="--exact-sums", identity=True)
+    exact: bool = flag("how exactly", False, name="--exact-sums")
 
 
 def parse(*words):
@@ -131,31 +130,13 @@ def test_flags_can_be_written_and_read_again(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     flags = parse(*words.split())
-    again = parse(*declare.command_line(flags))
-    assert declare.command_line(again) == declare.command_line(flags)
-    assert again.data == tuple(word.replace("a:", f"{tmp_path}/a:") for word in flags.data)  # what exists is absolute
     (tmp_path / "all.yaml").write_text(declare.to_yaml(flags))
     from_file = declare.parse(ToolFlags, declare.make_parser(ToolFlags, "t", ""), ["--config", "all.yaml"])
     assert declare.to_yaml(from_file) == declare.to_yaml(flags)
     assert from_file.output == tmp_path / "out"
+    # What exists is absolute.
+    assert from_file.data == tuple(word.replace("a:", f"{tmp_path}/a:") for word in flags.data)
     assert (from_file.names, from_file.rate, from_file.exact) == (flags.names, flags.rate, flags.exact)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolSettings(ToolFlags):
-    steps: int = setting(identity=True)
-    found: int = setting(recorded=True)
-    command: tuple[str, ...] = ()
-    config: str = ""
-
-
-def test_settings_pass_flags_on_and_know_which_decide():
-    flags = parse("--rate", "2")
-    settings = ToolSettings(**declare.pass_on(flags, ToolSettings), steps=7, found=8)
-    assert (settings.rate, settings.output, settings.steps) == (2.0, Path("out"), 7)
-    assert declare.marked(settings, "identity") == {"steps": 7, "exact": False}
-    assert declare.marked(settings, "recorded") == {"rate": 2.0, "found": 8}
-    assert settings.command == ("--rate", "2.0")
 
 
 def test_the_help_names_each_flag_by_group():
@@ -205,8 +186,7 @@ def test_one_directory_for_each_seed():
 
 
 def test_finetune_takes_its_task_from_the_run(tmp_path):
-    command = ["--task", "sst2", "--init", "a", "--data", "b", "--steps", "7"]
-    (tmp_path / "settings.json").write_text(json.dumps({"format": 2, "task": "sst2", "command": command}))
+    (tmp_path / "config.yaml").write_text("task: sst2\ninit: a\ndata: b\nsteps: 7\n")
     flags = finetune.parse(["--output", str(tmp_path), "--steps", "8"])
     assert (flags.task_word, flags.init, flags.steps) == ("sst2", Path("a"), 8)
     (tmp_path / "other.yaml").write_text("task: cola\ninit: c\ndata: d\n")

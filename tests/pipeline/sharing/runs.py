@@ -13,21 +13,22 @@ from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import piece_key
 from pipeline.checkpoint.manifest import CheckpointManifest, File, StoredTensor
 from pipeline.checkpoint.retention import publish, tag_name
+from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.engine.optimizers import KINDS
 from pipeline.tasks.registry import find_task
 from tests.pipeline.analysis import made_runs
+from tests.pipeline.records import finetune_record, pretrain_record
 
 FIELDS = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
-SETTINGS = {"objective": "sop", "steps": 3, "train_batch_size": 4, "data": "digest"}
-CORPUS = {
-    "name": "wikipedia",
-    "weight": 1,
-    "documents": 1234,
-    "tokens": 56789,
-    "rows": 321,
-    "max_seq_length": 64,
-    "sources": [{"directory": "en|wiki", "source": "wikipedia", "documents": 1234, "text_bytes": 98765}],
-}
+CORPUS = CorpusRecord(
+    name="wikipedia",
+    weight=1,
+    documents=1234,
+    tokens=56789,
+    rows=321,
+    max_seq_length=64,
+    sources=[SourceRecord(directory="en|wiki", source="wikipedia", documents=1234, text_bytes=98765)],
+)
 RECORDED = {
     "corpora": [CORPUS],
     "eval_data_directories": ["shards/held_out", "shards/second"],
@@ -56,8 +57,9 @@ def config_of(**fields):
 def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, state=MappingProxyType({})):
     """A pre-training run with a checkpoint of each of these steps; the weights are random and differ."""
     config = config or config_of()
-    settings = {"model": config.to_dict(), **SETTINGS, **(recorded or {})}
-    run_directory.write_settings_and_vocabulary(directory, settings, Vocabulary.load(vocabulary))
+    given = {"steps": 3, "train_batch_size": 4, "data": "digest", **(recorded or {})}
+    record = pretrain_record(model=config.to_dict(), **given)
+    run_directory.write_settings_and_vocabulary(directory, record, "", Vocabulary.load(vocabulary))
     for step in steps:
         torch.manual_seed(step)
         checkpoint(directory, step, AlbertForPreTraining(config).state_dict(), state=state)
@@ -67,12 +69,12 @@ def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, s
 def finetuning(directory, vocabulary, task="rte", step=5, score=0.5, config=None, **recorded):
     """A fine-tuning run with one checkpoint, results.json and logits: 15 of 20 examples are right."""
     config = config or config_of()
-    settings = {"model": config.to_dict(), "task": task, **recorded}
+    record = finetune_record(model=config.to_dict(), task=task, **recorded)
     made_runs.finetuning(
         directory, task, "gone", {"dev": {"accuracy": 0.75}}, seed=0, best_step=step, model=config.to_dict(),
         hyperparameters={}, examples={"train": 40, "dev": 20},
     )  # fmt: skip
-    run_directory.write_settings_and_vocabulary(directory, settings, Vocabulary.load(vocabulary))
+    run_directory.write_settings_and_vocabulary(directory, record, "", Vocabulary.load(vocabulary))
     torch.manual_seed(step)
     kind = find_task(task).kind
     checkpoint(directory, step, kind.make_model(find_task(task), config).state_dict(), score)

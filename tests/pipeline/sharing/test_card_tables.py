@@ -2,26 +2,19 @@
 
 import json
 
-from pipeline.checkpoint.run_records import FORMAT, SETTINGS, read_record
 from pipeline.sharing import card_tables
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
+from tests.pipeline.records import finetune_record, pretrain_record
 from tests.pipeline.sharing import runs
 
 
-def recorded(directory, **settings):
-    """The record of a run with these settings."""
-    directory.mkdir(exist_ok=True)
-    (directory / SETTINGS).write_text(json.dumps({"format": FORMAT, "model": runs.config_of().to_dict(), **settings}))
-    return read_record(directory / SETTINGS)
-
-
-def test_what_the_recipe_of_a_pre_training_run_says_without_records(tmp_path):
-    rows = dict(card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS)))
+def test_what_the_recipe_of_a_pre_training_run_says():
+    rows = dict(card_tables.describe_pretraining(pretrain_record()))
     assert rows["schedule"] == "linear warm-up over 2.5 % of the steps, then linear decay to 0"
-    assert not {"precision", "DeepSpeed ZeRO stage", "seed", "initial weights", "optimizer"} & rows.keys()
+    assert "initial weights" not in rows
     more = {"scheduler": {"type": "WarmupLR"}, "masking": {"max_ngram": 3, "mask_probability": 0.15}}
-    rows = dict(card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS, **runs.RECORDED | more)))
+    rows = dict(card_tables.describe_pretraining(pretrain_record(**runs.RECORDED | more)))
     assert (rows["schedule"], rows["max ngram"], rows["mask probability"]) == ("WarmupLR", "3", "0.15")
 
 
@@ -31,7 +24,7 @@ def test_the_recipe_of_a_fine_tuning_run(tmp_path):
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.999]}}, "scheduler": None,
         "gradient_clipping": None,
     }  # fmt: skip
-    record = recorded(tmp_path, task="my_task", hyperparameters=given, seed=0, init="/home/me/minilm")
+    record = finetune_record(task="my_task", hyperparameters=given, init="/home/me/minilm")
     results = {"task": "my_task", "metrics": {}, "examples": {"train": 1000, "dev": 20, "other": "x"}}
     (tmp_path / "results.json").write_text(json.dumps(results))
     assert card_tables.describe_finetuning(tmp_path, record) == [
@@ -45,11 +38,11 @@ def test_the_recipe_of_a_fine_tuning_run(tmp_path):
         ("train batch size", "16"),
         ("dropout", "0"),
         ("max length", "512"),
+        ("precision", "fp32"),
         ("seed", "0"),
     ]
-    other = tmp_path / "other"
-    record = recorded(other, task="rte", init="/home/me/minilm", random_weights=True)
-    assert card_tables.describe_finetuning(other, record) == [("task", "rte")]
+    rows = dict(card_tables.describe_finetuning(tmp_path / "other", finetune_record(random_weights=True)))
+    assert "initial weights" not in rows
 
 
 def test_metrics_of_the_best_step_have_intervals_and_those_of_other_steps_have_not(tmp_path):

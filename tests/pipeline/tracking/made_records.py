@@ -1,24 +1,22 @@
 """Records of a pre-training run as a trainer logs them, and a log that takes them."""
 
 import contextlib
-import json
 from types import SimpleNamespace
 from unittest import mock
 
-from pipeline.checkpoint.run_records import FORMAT
 from pipeline.tracking import services
 from pipeline.training.callbacks.metrics_log import MetricsLog
 from pipeline.training.state import TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
+from tests.pipeline.records import finetune_record, pretrain_record, write
 
-SETTINGS = {
-    "objective": "sop",
-    "precision": "fp16",
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.001}},
-    "steps": 100,
-    "model": {"hidden_size": 32},
-    "deepspeed": {"train_batch_size": 8, "wandb": {"enabled": True, "team": "a team"}},
-}
+RECORD = pretrain_record(
+    precision="fp16",
+    optimizer={"type": "Lamb", "params": {"lr": 0.001}},
+    steps=100,
+    deepspeed={"train_batch_size": 8, "wandb": {"enabled": True, "team": "a team"}},
+)
+TASK_RECORD = finetune_record()
 
 
 def training(step):
@@ -45,7 +43,7 @@ def evaluation(step):
     return found
 
 
-def open_log(directory, step=0, settings=None, rank=0, open_trackers=None, evaluation_due=None, **flags):
+def open_log(directory, step=0, record=TASK_RECORD, rank=0, open_trackers=None, evaluation_due=None, **flags):
     """The `MetricsLog` of a run that starts at `step`, and the run.
 
     Args:
@@ -53,11 +51,9 @@ def open_log(directory, step=0, settings=None, rank=0, open_trackers=None, evalu
         flags: `track`, and `json` for the DeepSpeed JSON.
     """
     given = SimpleNamespace(
-        output=directory,
-        to_dict=lambda: settings or {},
+        flags=SimpleNamespace(output=directory, all_curves=False, track=flags.get("track", ())),
+        record=lambda: record,
         engine=SimpleNamespace(json=flags.get("json", {}), train_batch_size=8),
-        all_curves=False,
-        track=flags.get("track", ()),
     )
     engine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     state = TrainState(step=step, evaluation_due=evaluation_due)
@@ -69,11 +65,10 @@ def open_log(directory, step=0, settings=None, rank=0, open_trackers=None, evalu
         return MetricsLog(run), run
 
 
-def log_run(directory, first, last, settings=SETTINGS, finished=True, **more):
+def log_run(directory, first, last, record=RECORD, finished=True, **more):
     """Logs a run from step `first`, exclusive, to `last`: training every 10 steps, evaluations every 20."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "settings.json").write_text(json.dumps({"format": FORMAT, **settings}))
-    log, run = open_log(directory, first, settings, **more)
+    write(directory, record)
+    log, run = open_log(directory, first, record, **more)
     log.on_trial(Evaluation(evaluation(0), 0.5, "mlm_loss"), 0.1)
     for step in range(first + 10, last + 1, 10):
         log.log(step, training(step))

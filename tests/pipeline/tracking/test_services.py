@@ -12,7 +12,7 @@ from common.errors import UserError
 from pipeline.tracking import services
 from pipeline.tracking.services import BackgroundTracker
 from pipeline.tracking.tracker import Scalars, TrackedRun
-from tests.pipeline.tracking.made_records import SETTINGS, evaluation, log_run, training
+from tests.pipeline.tracking.made_records import RECORD, evaluation, log_run, training
 from tests.pipeline.tracking.wandb_file import run_of
 
 
@@ -60,7 +60,7 @@ def test_wandb_offline(tmp_path, monkeypatch, capsys):
     starts = [run_of(place) for place in sorted((tmp_path / "base" / "wandb").glob("offline-run-*"))]
     assert len({identifier for identifier, *_ in starts}) == 1
     assert {name for _, name, *_ in starts} == {"base"}
-    assert starts[0][2]["optimizer"] == SETTINGS["optimizer"]
+    assert starts[0][2]["optimizer"] == RECORD.optimizer
     assert "wandb" not in starts[0][2]["deepspeed"]
     rows = [row for *_, rows in starts for row in rows]
     for split in ("train", "eval"):

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.shared.outcome import differences
 from pipeline.data import collate
 from pipeline.distributed.exits import StopSignals
-from pipeline.run import lifecycle
+from pipeline.run import start
 from pipeline.training.agreement import EvaluationPace
 from pipeline.training.callback import EvaluationLeft
 from pipeline.training.state import TrainState
@@ -63,9 +63,11 @@ def test_the_last_evaluation_that_was_left_is_not_the_last_one_of_a_longer_run(
     steps: int, hours: float | None, due: str
 ) -> None:
     left = asdict(TrainState(step=10, evaluation_due="last"))
-    settings: Any = SimpleNamespace(output=Path("run"), steps=steps, max_hours=hours, patience=None)
-    assert lifecycle._state_of(left, settings).evaluation_due == due
-    assert lifecycle._state_of(asdict(TrainState(step=10)), settings).evaluation_due is None
+    settings: Any = SimpleNamespace(
+        flags=SimpleNamespace(output=Path("run"), max_hours=hours), steps=steps, patience=None
+    )
+    assert start._state_of(left, settings).evaluation_due == due
+    assert start._state_of(asdict(TrainState(step=10)), settings).evaluation_due is None
 
 
 def train(commands: list[list[str]]) -> list[runs.Ended]:

@@ -1,5 +1,6 @@
 """The metrics of a run on disk, also after a kill in the middle of a line."""
 
+import dataclasses
 import json
 import math
 import os
@@ -10,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline.training import metrics_log
 from pipeline.training.training_task import Evaluation
-from tests.pipeline.tracking.made_records import open_log
+from tests.pipeline.tracking.made_records import TASK_RECORD, open_log
 
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path):
@@ -82,7 +83,7 @@ def test_trackers_get_the_curves_of_tensorboard(tmp_path):
         runs.append(run)
         return [tracker]
 
-    log, run = open_log(tmp_path, settings={"seed": 1}, open_trackers=opened)
+    log, run = open_log(tmp_path, open_trackers=opened)
     log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "samples": 80})
     log.log(10, {"loss": math.nan, "accuracy": 0.5}, "eval")
     run.state.finished = True
@@ -92,7 +93,7 @@ def test_trackers_get_the_curves_of_tensorboard(tmp_path):
         (10, "eval", {"eval/accuracy": 0.5}),
     ]
     assert tracker.finished is True
-    assert runs[0].settings == {"seed": 1}
+    assert runs[0].settings == dataclasses.asdict(TASK_RECORD)
     (first, _) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first["trust_ratios"] == {"w": None}
 

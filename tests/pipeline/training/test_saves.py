@@ -15,7 +15,7 @@ from pipeline.training.state import TrainState
 @pytest.mark.parametrize(("error", "waits"), [(KeyboardInterrupt, False), (RuntimeError, True)])
 def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path: Path, error: type[BaseException], waits: bool) -> None:
     disk = threading.Event()
-    settings: Any = SimpleNamespace(output=tmp_path, kept_checkpoints=1, save_mode="background")
+    settings: Any = SimpleNamespace(flags=SimpleNamespace(output=tmp_path, save_mode="background"), kept_checkpoints=1)
     run: Any = SimpleNamespace(settings=settings, engine=None, state=TrainState())
     saves = Saves(run, [])
     writes = saver._run(lambda: disk.wait(600.0), in_thread=True)

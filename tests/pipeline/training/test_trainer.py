@@ -138,13 +138,13 @@ def make_trainer(
 ) -> tuple[Trainer, Recorder, MadeSaves]:
     """A trainer of two micro-steps a step, whose data ends with the run."""
     engine_settings = SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8)
-    defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": (), "seed": 0}
+    defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
     given: Any = SimpleNamespace(
         **(defaults | settings),
         steps=steps,
         schedule=lambda: lambda number: number / 10,
         engine=engine_settings,
-        output=Path(),
+        flags=SimpleNamespace(output=Path(), seed=0),
     )
     engine: Any = Engine(
         device="cpu",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from pipeline.run import lifecycle
+from pipeline.run import start
 from pipeline.training.callback import Callback
 from pipeline.training.state import TrainingRun
 from pipeline.training.trainer import Trainer
@@ -14,12 +14,12 @@ from pipeline.training.trainer import Trainer
 @contextlib.contextmanager
 def added_callback(make: Callable[[TrainingRun], Callback]) -> Iterator[None]:
     """Each trainer that a run makes in the block calls `make(run)` before its own callbacks."""
-    make_trainer = lifecycle.make_trainer
+    make_trainer = start.make_trainer
 
     def make_longer(run: TrainingRun, *arguments: Any) -> Trainer:
         trainer = make_trainer(run, *arguments)
         trainer.callbacks.insert(0, make(run))  # type: ignore[attr-defined]
         return trainer
 
-    with mock.patch.object(lifecycle, "make_trainer", make_longer):
+    with mock.patch.object(start, "make_trainer", make_longer):
         yield

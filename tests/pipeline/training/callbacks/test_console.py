@@ -17,7 +17,7 @@ class Lines:
         self.now = 0.0
         device = SimpleNamespace(type="cuda" if on_gpu else "cpu")
         engine = SimpleNamespace(device=device, skipped_steps=1)
-        settings = SimpleNamespace(steps=steps, max_hours=max_hours)
+        settings = SimpleNamespace(steps=steps, flags=SimpleNamespace(max_hours=max_hours))
         self.run = TrainingRun(settings, SimpleNamespace(rank=0), engine, TrainState(step=first))
         self.console = Console(self.run, "pre-training", now=lambda: self.now)
         self.said = []

@@ -15,11 +15,13 @@ from model import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import run_directory
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining import command
+from pipeline.pretraining import recipe
 from pipeline.pretraining.architecture import architecture
 from pipeline.settings import pretrain
+from pipeline.settings.declare import to_yaml
 from tests.pipeline.conftest import run
 from tests.pipeline.pretraining.command_lines import CONFIG, GPU, line, resolve, resolve_flags
+from tests.pipeline.records import write
 
 CPU = Hardware("CPU", fp16=False, bf16=True)
 
@@ -121,41 +123,62 @@ MANY_FLAGS = {
 }  # fmt: skip
 
 
-def test_the_file_that_a_run_writes_and_its_recorded_command_start_the_same_run(words, tmp_path):
+def test_what_decides_the_results_may_not_change(words):
     found = resolve(words | MANY_FLAGS)
-    (tmp_path / "config.yaml").write_text(found.config)
-    for again in (["--config", str(tmp_path / "config.yaml")], [*found.command, "--output", str(found.output)]):
-        settings = resolve_flags(pretrain.parse(again), 2, GPU)
-        assert settings.to_dict() == found.to_dict()
-        assert (settings.config, settings.output) == (found.config, found.output)
+    output = found.flags.output
+    write(output, found.record())
+    run_directory.check_same_settings(output, resolve(words | MANY_FLAGS).record())
+    for flag, value in {"--seed": "4", "--max-hours": "2", "--eval-batches": "3", "--warmup-steps": "4"}.items():
+        other = resolve(words | MANY_FLAGS | {flag: value})
+        with pytest.raises(UserError, match=f"{flag[2:].replace('-', '_')}: "):
+            run_directory.check_same_settings(output, other.record())
+
+
+def test_settings_of_another_version_are_refused_in_one_line(words):
+    found = resolve(words)
+    path = write(found.flags.output, found.record())
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(UserError, match="has format 1, and this program reads"):
+        resolve(words)
+
+
+def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
+    found = resolve(words | MANY_FLAGS)
+    (tmp_path / "config.yaml").write_text(to_yaml(found.flags))
+    again = resolve_flags(pretrain.parse(["--config", str(tmp_path / "config.yaml")]))
+    assert again.record() == found.record()
+    assert to_yaml(again.flags) == to_yaml(found.flags)
 
 
 def test_an_output_that_is_a_file_is_refused(words, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file is a file; choose another --output"):
-        command.prepare(pretrain.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
+        recipe.prepare(pretrain.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
 
 
 def test_another_run_s_output_is_refused(words):
     found = resolve(words | {"--seed": "1"})
-    run_directory.write_settings_and_vocabulary(
-        found.output, found.to_dict(), Vocabulary.load(found.data[0] / "spiece.model")
-    )
+    write(found.flags.output, found.record())
 
     def check(changed, **options):
-        run_directory.check_same_settings(found.output, resolve(words | changed, **options).identity())
+        run_directory.check_same_settings(found.flags.output, resolve(words | changed, **options).record())
 
     check({"--seed": "1"})
     check({"--seed": "1", "--log-interval": "7"}, world_size=4)
-    with pytest.raises(UserError, match="seed: 1 -> 2"):
-        check({"--seed": "2"})
-    with pytest.raises(UserError, match=r"model\.hidden_size: 128 -> 64"):
-        check({"--seed": "1", "--model-args": "hidden_size=64"})
+    for change, message in {
+        ("--seed", "2"): "seed: 1 -> 2",
+        ("--model-args", "hidden_size=64"): r"model\.hidden_size: 128 -> 64",
+        ("--mask-probability", "0.2"): "masking.mask_probability: 0.15 -> 0.2",
+        ("--mask-replacement", "0.8,0.2,0"): "masking.replace_with_random: 0.1 -> 0.2",
+        ("--deterministic", None): "deterministic: False -> True",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            check({"--seed": "1"} | dict([change]))
 
 
 def test_other_data_for_a_run_is_refused_with_the_paths_of_both(words, corpus, second):
     found = resolve(words)
-    run_directory.write_settings_and_vocabulary(found.output, found.to_dict(), Vocabulary.load(corpus.vocabulary))
+    write(found.flags.output, found.record())
     assert resolve(words).data == found.data
     manifest = second / "manifest.json"
     manifest.write_text(manifest.read_text() + "\n")  # another digest
@@ -171,29 +194,10 @@ def test_masks_of_the_flags_are_trained_on_and_the_paper_s_are_evaluated_on(word
     assert resolve(words).masking == MaskingSettings()
     found = resolve(words | MASKS)
     assert found.masking == MaskingSettings(0.3, 1, 0.5, 0.2)
-    training, held_out = command.open_data(found, Vocabulary.load(corpus.vocabulary))
+    places = {directory: directory for directory in (*found.data, *found.flags.eval_data)}
+    training, held_out = recipe.open_data(found, Vocabulary.load(corpus.vocabulary), places)
     assert [collator.masking for collator in training.collators] == [found.masking]
     assert [collator.masking for collator in held_out.values()] == [MaskingSettings()]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"--mask-probability": "0.2"}, "masking.mask_probability: 0.15 -> 0.2"),
-        ({"--mask-replacement": "0.8,0.2,0"}, "masking.replace_with_random: 0.1 -> 0.2"),
-        ({"--deterministic": None}, "deterministic: False -> True"),
-        ({"--seed": "4"}, "seed: "),
-        ({"--max-hours": "2"}, "max_hours: "),
-        ({"--eval-batches": "3"}, "eval_batches: "),
-        ({"--warmup-steps": "4"}, "warmup_steps: "),
-    ],
-)
-def test_a_change_is_refused(words, corpus, change, message):
-    settings = resolve(words)
-    run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), Vocabulary.load(corpus.vocabulary))
-    run_directory.check_same_settings(settings.output, settings.identity())
-    with pytest.raises(UserError, match=message):
-        run_directory.check_same_settings(settings.output, resolve(words | change).identity())
 
 
 def test_a_trained_model_of_one_segment_type_is_refused():

@@ -1,5 +1,6 @@
 """Table 14 of the paper, the command line and a DeepSpeed JSON as settings."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -10,13 +11,16 @@ import pytest
 
 from common.errors import UserError
 from model import AlbertConfig
+from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.run_records import Head
 from pipeline.engine.hardware import Hardware
-from pipeline.finetuning import command, resolve
-from pipeline.finetuning.resolve import InitialModel
+from pipeline.finetuning import recipe, settings
+from pipeline.run.initial_model import InitialModel
 from pipeline.settings import finetune
+from pipeline.settings.declare import to_yaml
 from pipeline.tasks.registry import PAPER_TASKS, find_task
 from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.records import write
 
 # task, learning rate, batch, dropout, steps, warm-up, length
 TABLE_14 = [
@@ -41,13 +45,16 @@ MODEL = AlbertConfig.preset("albert-base")  # 512 positions, dropout 0.1
 def resolved_runs(task="rte", *flags, hardware=CPU, model=MODEL):
     words = ["--task", task, "--init", "init", "--data", "data", "--output", "output", *flags]
     flags = finetune.parse(words)
-    initial = InitialModel(model, "init", vocabulary=None, weights=None, pretraining=None)
-    return resolve.resolve(flags, find_task(task), 1000, 1, hardware, initial, "data")
+    return settings.resolve(flags, find_task(task), 1000, 1, hardware, initial_model(model), "data")
+
+
+def initial_model(config):
+    return InitialModel(Path("init"), "digest", config, vocabulary=None, weights=None, pretraining=None)
 
 
 def resolved(*arguments, **options):
-    (settings,) = resolved_runs(*arguments, **options)
-    return settings
+    (found,) = resolved_runs(*arguments, **options)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -61,19 +68,19 @@ def resolved(*arguments, **options):
 )
 def test_a_small_model_has_a_higher_rate(width, rate, reason):
     model = AlbertConfig.preset("albert-tiny", hidden_size=width, num_attention_heads=1)
-    settings = resolved("sst2", model=model)
-    assert (settings.engine.learning_rate, settings.rate_reason) == (rate, reason)
+    chosen_run = resolved("sst2", model=model)
+    assert (chosen_run.engine.learning_rate, chosen_run.rate_reason) == (rate, reason)
     chosen = resolved("sst2", "--learning-rate", "2e-5", model=model)
     assert (chosen.engine.learning_rate, chosen.rate_reason) == (2e-5, "")
 
 
 @pytest.mark.parametrize("row", TABLE_14, ids=[row[0] for row in TABLE_14])
 def test_table_14_is_the_default(row):
-    settings = resolved(row[0])
-    found = settings.hyperparameters()
+    chosen_run = resolved(row[0])
+    found = chosen_run.hyperparameters()
     names = ("learning_rate", "train_batch_size", "dropout", "steps", "warmup_steps", "max_length")
     assert (row[0], *(found[name] for name in names)) == row
-    assert settings.model.attention_probs_dropout_prob == row[3]
+    assert chosen_run.model.attention_probs_dropout_prob == row[3]
     assert found["classifier_dropout"] == 0.1
     assert {task.name for task in PAPER_TASKS} == {name for name, *_ in TABLE_14}
     # The optimizer of the paper's code.
@@ -112,19 +119,22 @@ def test_every_hyperparameter_has_its_flag():
 
 
 def test_what_follows_from_other_steps_and_other_models():
-    settings = resolved("rte", "--steps", "100", "--patience", "3")
-    assert settings.warmup_steps == 25  # Table 14's share of the steps
-    assert (settings.eval_interval, settings.save_interval, settings.patience) == (50, 50, 150)
-    assert settings.schedule()(24) == pytest.approx(3e-5 * 24 / 25)
-    assert settings.schedule()(50) == pytest.approx(3e-5 / 2)
+    chosen_run = resolved("rte", "--steps", "100", "--patience", "3")
+    assert chosen_run.warmup_steps == 25  # Table 14's share of the steps
+    assert (chosen_run.eval_interval, chosen_run.save_interval, chosen_run.patience) == (50, 50, 150)
+    assert chosen_run.schedule()(24) == pytest.approx(3e-5 * 24 / 25)
+    assert chosen_run.schedule()(50) == pytest.approx(3e-5 / 2)
     intervals = [resolved("rte", "--steps", str(steps)).eval_interval for steps in (1, 20, 50, 800, 2000)]
     assert intervals == [1, 20, 50, 50, 100]
     short = AlbertConfig.preset("albert-base", max_position_embeddings=64)
     assert resolved("squad1", model=short).max_length == 64
-    assert resolved("squad1").output == Path("output")
+    assert resolved("squad1").flags.output == Path("output")
     seeds = resolved_runs("squad1", "--seeds", "2", "--seed", "4")
-    assert [(run.seed, run.output) for run in seeds] == [(4, Path("output/seed-4")), (5, Path("output/seed-5"))]
-    assert resolved("squad1", "--seed", "4").seed == 4
+    assert [(run.flags.seed, run.flags.output) for run in seeds] == [
+        (4, Path("output/seed-4")),
+        (5, Path("output/seed-5")),
+    ]
+    assert resolved("squad1", "--seed", "4").flags.seed == 4
     for flags, message in (
         (("--max-length", "513"), "more than the 512 positions"),
         (("--max-length", "15"), "leaves no room for a text; give at least 16"),
@@ -142,33 +152,37 @@ def test_on_gpus_the_default_is_bf16_and_a_json_replaces_it_but_for_the_flags(tm
     path = tmp_path / "own.json"
     optimizer = {"type": "Adam", "params": {"lr": 0.25, "weight_decay": 0.5}}
     path.write_text(json.dumps({"train_batch_size": 10, "gradient_accumulation_steps": 5, "optimizer": optimizer}))
-    settings = resolved("rte", "--deepspeed_config", str(path))
-    assert (settings.engine.learning_rate, settings.engine.accumulation_steps) == (0.25, 5)
-    settings = resolved("rte", "--deepspeed_config", str(path), "--learning-rate", "0.125", "--batch-size", "12")
-    assert settings.engine.json["optimizer"] == {"type": "Adam", "params": {"lr": 0.125, "weight_decay": 0.5}}
-    assert (settings.engine.train_batch_size, settings.engine.accumulation_steps) == (12, 1)
+    chosen_run = resolved("rte", "--deepspeed_config", str(path))
+    assert (chosen_run.engine.learning_rate, chosen_run.engine.accumulation_steps) == (0.25, 5)
+    chosen_run = resolved("rte", "--deepspeed_config", str(path), "--learning-rate", "0.125", "--batch-size", "12")
+    assert chosen_run.engine.json["optimizer"] == {"type": "Adam", "params": {"lr": 0.125, "weight_decay": 0.5}}
+    assert (chosen_run.engine.train_batch_size, chosen_run.engine.accumulation_steps) == (12, 1)
 
 
 def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
-    identity = resolved("rte").identity()
+    identity = resolved("rte").record().identity()
     for flags in (
         ("--learning-rate", "0.1"), ("--weight-decay", "0.1"), ("--batch-size", "8"), ("--steps", "9"),
         ("--warmup-steps", "9"), ("--dropout", "0.3"), ("--classifier-dropout", "0.3"), ("--max-length", "99"),
         ("--eval-interval", "9"), ("--patience", "9"), ("--random-weights",), ("--max-hours", "2"),
         ("--deterministic",),
     ):  # fmt: skip
-        assert resolved("rte", *flags).identity() != identity, flags
+        assert resolved("rte", *flags).record().identity() != identity, flags
     for flags in (("--micro-batch-size", "8"), ("--log-interval", "9"), ("--activation-checkpointing", "layer")):
-        assert resolved("rte", *flags).identity() == identity, flags
+        assert resolved("rte", *flags).record().identity() == identity, flags
 
 
 def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):
-    settings = resolved("squad2", "--patience", "3", "--learning-rate", "1e-5", "--deterministic")
-    (tmp_path / "config.yaml").write_text(settings.config)
+    written = resolved("squad2", "--patience", "3", "--learning-rate", "1e-5", "--deterministic")
+    (tmp_path / "config.yaml").write_text(to_yaml(written.flags))
     flags = finetune.parse(["--config", str(tmp_path / "config.yaml"), "--output", "output"])
-    initial = InitialModel(MODEL, "init", vocabulary=None, weights=None, pretraining=None)
-    (again,) = resolve.resolve(flags, find_task("squad2"), 1000, 1, CPU, initial, "data")
-    assert again.to_dict() == settings.to_dict()
+    (again,) = settings.resolve(flags, find_task("squad2"), 1000, 1, CPU, initial_model(MODEL), "data")
+    assert again.record() == written.record()
+    output = tmp_path / "run"
+    write(output, written.record())
+    run_directory.check_same_settings(output, again.record())
+    with pytest.raises(UserError, match=r"hyperparameters\.patience: 1221 -> 1628"):
+        run_directory.check_same_settings(output, resolved("squad2", "--patience", "4").record())
 
 
 @pytest.mark.parametrize(
@@ -183,5 +197,8 @@ def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):
 )
 def test_a_head_is_kept_for_the_same_task_and_labels_only(task, labels, keeps):
     names = None if labels is None else dict(enumerate(labels))
-    assert command._has_head_of(SimpleNamespace(head=Head(task, names)), find_task("rte")) == keeps
-    assert command._has_head_of(SimpleNamespace(head=Head("squad2")), find_task("squad2"))
+    for name, head, kept in (("rte", Head(task, names), keeps), ("squad2", Head("squad2"), True)):
+        weights = SimpleNamespace(head=head)
+        initial = dataclasses.replace(initial_model(MODEL), weights=weights)
+        run = recipe.FinetuneRecipe(None, resolved(name), None, initial, None)
+        assert run.has_head("classifier.weight") == kept

@@ -1,28 +1,22 @@
-"""Makes the settings of a fine-tuning run: the initial model, the task's defaults, the flags, and a DeepSpeed JSON.
+"""The settings of a fine-tuning run: the task's defaults, the flags, and a DeepSpeed JSON.
 
 The defaults of the paper's tasks are those of Table 14.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from model.counts import parameter_counts
-from pipeline.checkpoint import retention, run_directory
-from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
-from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, model_of, read_record
+from pipeline.checkpoint.run_records import FinetuneRecord, PretrainRecord
 from pipeline.engine import config as engine_config
 from pipeline.engine.hardware import Hardware
-from pipeline.settings import declare
-from pipeline.settings.declare import setting
+from pipeline.run.initial_model import InitialModel, record_of
 from pipeline.settings.finetune import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags
-from pipeline.tasks.own_tasks import record_of
+from pipeline.tasks import own_tasks
 from pipeline.tasks.task import SpanLimits, Task, steps_of_epochs
 from pipeline.training.run_settings import RunSettings
 
@@ -33,90 +27,31 @@ MAX_RATE = 1e-3
 """The highest default of the learning rate."""
 
 
-@dataclass(frozen=True)
-class InitialModel:
-    """The trained model of --init.
-
-    Attributes:
-        config: architecture.
-        digest: of the weights.
-        vocabulary: of the model.
-        weights: None if every run is done or has a checkpoint: then the directory is not read again.
-        pretraining: what the settings.json of its pre-training said at the first start; None if there was none.
-    """
-
-    config: AlbertConfig
-    digest: str
-    vocabulary: Vocabulary
-    weights: InitialWeights | None
-    pretraining: dict[str, Any] | None
-
-
-def find_initial_model(init: Path, runs: Sequence[Path]) -> InitialModel:
-    """What the runs in these directories start from: the weights in `init`, or the record of earlier starts.
-
-    Raises UserError: `init` holds no model, another process is training in it, or a record is damaged.
-    """
-    begun = {run: run_directory.read_settings(run) for run in runs if (run / SETTINGS).exists()}
-    recorded = next(iter(begun.values()), None)
-    pretraining = _pretraining_of(init) if recorded is None else recorded.get("pretraining")
-    if recorded is not None and len(begun) == len(runs) and all(_starts_from(init, *one) for one in begun.items()):
-        config = model_of(recorded, runs[0] / SETTINGS)
-        return InitialModel(config, recorded["init_weights"], Vocabulary.load(runs[0]), None, pretraining)
-    refuse_training(init)
-    weights = read_initial_weights(init)
-    return InitialModel(weights.config, weights.digest(), weights.vocabulary, weights, pretraining)
-
-
-def _starts_from(init: Path, run: Path, settings: dict[str, Any]) -> bool:
-    """Whether a run that has begun was started from `init`, and needs its weights no more."""
-    same = isinstance(settings.get("init"), str) and Path(settings["init"]).absolute() == init.absolute()
-    has_weights = (run / "done").exists() or bool(retention.tags(run / "checkpoints"))
-    return same and has_weights and settings.get("model") is not None and isinstance(settings.get("init_weights"), str)
-
-
-def _pretraining_of(init: Path) -> dict[str, Any] | None:
-    """The record of the pre-training that `init` comes from: a run, an export in it, or a fine-tuning run."""
-    path = next((place / SETTINGS for place in (init, init.parent) if (place / SETTINGS).exists()), None)
-    with contextlib.suppress(UserError, OSError):  # a damaged record of another run; it is for the model card only
-        found = None if path is None else read_record(path)
-        record = found.pretraining if isinstance(found, FinetuneRecord) else found
-        return None if record is None else dataclasses.asdict(record)
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
-class FinetuneSettings(FinetuneFlags, RunSettings):
+class FinetuneSettings(RunSettings):
     """The settings of one fine-tuning run, of one seed. `model` has the dropout of fine-tuning.
 
     A checkpoint is saved at every evaluation, because the best evaluated step is the result of the run.
 
     Attributes:
+        flags: of the command line, with the seed and the directory of this run.
         task: what the model learns.
-        init_digest: of the weights of --init.
-        pretraining: what the settings.json of the pre-training run said when this run began; None if there was none.
+        origin: the fields of the record that tell the initial model.
+        pretraining: the record of the pre-training run when this run began; None if there was none.
         rate_reason: why the learning rate is not that of the table; "" if it is, or the user chose it.
-        data: directory, or name of a data set.
-        data_on_hub: whether `data` is the name of a data set on the hub.
         data_digest: of the examples that training sees: those of train and the dev sets.
         max_length: tokens of the longest sequence.
         limits: of passages, questions and answers (SQuAD).
     """
 
+    flags: FinetuneFlags
     task: Task
-    init_digest: str
-    pretraining: dict[str, Any] | None
+    origin: dict[str, Any]
+    pretraining: PretrainRecord | None
     rate_reason: str
-    data: str
-    data_on_hub: bool
     data_digest: str
     max_length: int
     limits: SpanLimits
-    steps: int
-    warmup_steps: int | None
-    log_interval: int = setting(recorded=True)
-    eval_interval: int = setting(identity=True)
-    patience: int | None = setting(identity=True)
     kept_checkpoints: int = 1
 
     def hyperparameters(self) -> dict[str, Any]:
@@ -128,30 +63,27 @@ class FinetuneSettings(FinetuneFlags, RunSettings):
             "classifier_dropout": self.model.classifier_dropout_prob,
             "steps": self.steps,
             "warmup_steps": self.warmup_steps,
+            "eval_interval": self.eval_interval,
+            "patience": self.patience,
             "max_length": self.max_length,
         }
         return found | (dataclasses.asdict(self.limits) if self.task.kind.uses_span_limits else {})
 
-    def identity(self) -> dict[str, Any]:
-        """See `RunSettings.identity`."""
-        return {
-            **super().identity(),
-            "task": self.task.name,
-            **record_of(self.task),
-            "hyperparameters": self.hyperparameters(),
-            "init_weights": self.init_digest,
-            "data": self.data_digest,
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """All settings as plain values, for `settings.json`."""
-        return {
-            **super().to_dict(),
-            "init": str(self.init),
-            "pretraining": self.pretraining,
-            "data_directory": self.data,
-            "data_on_hub": self.data_on_hub,
-        }
+    def record(self) -> FinetuneRecord:
+        """What settings.json holds."""
+        flags = self.flags
+        return FinetuneRecord(
+            **self.common_record(),
+            **self.origin,
+            data=self.data_digest,
+            task=self.task.name,
+            own_task=own_tasks.record_of(self.task).get(own_tasks.RECORD),
+            random_weights=flags.random_weights,
+            hyperparameters=self.hyperparameters(),
+            pretraining=self.pretraining,
+            data_directory=flags.data or flags.own_data().source,
+            data_on_hub=flags.data is not None and not Path(flags.data).exists(),
+        )
 
 
 def resolve(
@@ -188,16 +120,14 @@ def resolve(
     )
     limits = {field.name: getattr(flags, field.name, None) for field in dataclasses.fields(SpanLimits)}
     settings = FinetuneSettings(
-        **declare.pass_on(flags, FinetuneSettings),
+        flags=flags,
         task=task,
         model=model,
         execution=ExecutionOptions(activation_checkpointing=flags.activation_checkpointing),
         engine=engine,
-        rate_reason=reason,
-        init_digest=initial.digest,
+        origin=record_of(initial),
         pretraining=None if flags.random_weights else initial.pretraining,
-        data=flags.data or flags.own_data().source,
-        data_on_hub=flags.data is not None and not Path(flags.data).exists(),
+        rate_reason=reason,
         data_digest=data_digest,
         max_length=_max_length(flags.max_length, task, initial.config),
         limits=SpanLimits(**{name: value for name, value in limits.items() if value is not None}),
@@ -209,7 +139,7 @@ def resolve(
         patience=None if flags.evaluations_without_gain is None else flags.evaluations_without_gain * interval,
     )
     return [
-        dataclasses.replace(settings, seed=seed, output=output)
+        dataclasses.replace(settings, flags=dataclasses.replace(flags, seed=seed, output=output))
         for seed, output in enumerate(flags.outputs(), flags.seed)
     ]
 

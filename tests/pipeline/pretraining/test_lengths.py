@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.shared.outcome import differences, outcome
 from common.errors import UserError
-from pipeline.pretraining.earlier_start import EarlierStart, lengths_of, paper_steps, skipped_batches_of
+from pipeline.checkpoint.run_records import LengthRecord
+from pipeline.pretraining.lengths import EarlierStart, lengths_of, paper_steps, skipped_batches_of
 from pipeline.training import schedule
 from pipeline.training.schedule import Length
 from tests.pipeline.pretraining import trained_models
+from tests.pipeline.records import pretrain_record
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.lengthened_runs import lengthen
 
@@ -22,10 +25,9 @@ CONFIG = {
 }
 
 
-def earlier(steps_made: int, *lengths: tuple[int, int], **more: object) -> EarlierStart:
-    recorded = [{"from_step": first, "steps": steps} for first, steps in lengths]
-    settings = {"steps": lengths[-1][1], "lengths": recorded, "train_batch_size": 8, **more}
-    return EarlierStart(Path("run"), settings, steps_made > 0, steps_made)
+def earlier(steps_made: int, *lengths: tuple[int, int], **more: Any) -> EarlierStart:
+    record = pretrain_record(steps=lengths[-1][1], lengths=[LengthRecord(*length) for length in lengths], **more)
+    return EarlierStart(Path("run"), record, steps_made)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,6 @@ def earlier(steps_made: int, *lengths: tuple[int, int], **more: object) -> Earli
         (earlier(40, (0, 40), (40, 80)), 90, [(0, 40), (40, 90)]),  # nothing was made at the second
         (earlier(60, (0, 40), (40, 80)), 90, [(0, 40), (40, 80), (60, 90)]),
         (earlier(60, (0, 40), (40, 80)), 80, [(0, 40), (40, 80)]),
-        (EarlierStart(Path("run"), {"steps": 40, "train_batch_size": 8}, True, 40), 80, [(0, 40), (40, 80)]),
     ],
 )
 def test_lengths_follow_each_other(begun, given, expected):

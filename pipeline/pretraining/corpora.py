@@ -1,0 +1,144 @@
+"""The training shards of a run: one set, or several with weights."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from common.errors import UserError
+from common.files.json_files import check_as
+from data_prep.corpus.documents import HELD_OUT, TRAIN
+from data_prep.format.manifest import ShardManifest
+from data_prep.format.shards import ShardSet, open_shards
+from data_prep.text.vocabulary import find_vocabulary
+from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
+from pipeline.data.mixture import names_of, whole_weights
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """The training shards of a run.
+
+    Attributes:
+        directories: of the shards.
+        sets: the shards.
+        weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
+    """
+
+    directories: tuple[Path, ...]
+    sets: tuple[ShardSet, ...]
+    weights: tuple[int, ...]
+
+    @property
+    def manifest(self) -> ShardManifest:
+        """Of the first corpus: the others have the same vocabulary and length."""
+        return self.sets[0].manifest
+
+    def digests(self) -> tuple[str, ...]:
+        """sha256 of each manifest."""
+        files = [directory / "manifest.json" for directory in self.directories]
+        return tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+
+    def describe(self) -> tuple[CorpusRecord, ...]:
+        """What each corpus was made from, for the records of a run."""
+        return tuple(
+            CorpusRecord(
+                name=name,
+                weight=weight,
+                documents=shards.manifest.counts.documents,
+                tokens=shards.manifest.counts.tokens,
+                rows=shards.manifest.counts.rows,
+                max_seq_length=shards.manifest.max_seq_length,
+                sources=_sources(shards.manifest),
+            )
+            for name, shards, weight in zip(names_of(self.directories), self.sets, self.weights)
+        )
+
+    def check_size(self, train_batch_size: int) -> None:
+        """Raises UserError if a corpus has too few rows for its share of one batch."""
+        for directory, shards, weight in zip(self.directories, self.sets, self.weights):
+            wanted = -(-train_batch_size * weight // sum(self.weights))
+            if len(shards) < wanted:
+                part = "one batch" if len(self.sets) == 1 else "its share of one batch,"
+                raise UserError(
+                    f"{directory} holds {len(shards)} rows, fewer than {part} of {wanted}; "
+                    f"lower train_batch_size{' or its weight' * (len(self.sets) > 1)} or add text"
+                )
+
+    def check_together(self, eval_data: Sequence[Path]) -> None:
+        """Raises UserError unless all shards have one vocabulary and the training rows one length.
+
+        Held-out rows may be shorter. Held-out documents must not be trained on, nor training documents evaluated on.
+        """
+        first, first_directory = self.manifest, self.directories[0]
+        trained: dict[str, Path] = {}
+        manifests = [(directory, shards.manifest, True) for directory, shards in zip(self.directories, self.sets)]
+        manifests += [(directory, open_shards(directory).manifest, False) for directory in eval_data]
+        for directory, manifest, is_trained in manifests:
+            if manifest.vocabulary_sha256 != first.vocabulary_sha256:
+                raise UserError(
+                    f"{directory} was made with another vocabulary than {first_directory}: "
+                    f"{find_vocabulary(directory)} differs from {find_vocabulary(first_directory)}; make its shards "
+                    f"again with --vocab {find_vocabulary(first_directory)}"
+                )
+            length, wanted = manifest.max_seq_length, first.max_seq_length
+            if length > wanted or (is_trained and length < wanted):
+                raise UserError(
+                    f"{directory} has rows of {length} tokens, {first_directory} of {wanted}; make its shards again "
+                    f"with --max-seq-length {wanted}"
+                )
+            if is_trained and manifest.split == HELD_OUT:
+                raise UserError(
+                    f"--data {directory} holds held-out documents; train on shards that data_prep made with --split "
+                    f"{TRAIN}"
+                )
+            if is_trained:
+                trained[manifest.documents_digest] = directory
+            elif (same := trained.get(manifest.documents_digest)) is not None:
+                raise UserError(
+                    f"--eval-data {directory} holds the documents of --data {same}; evaluate on shards that data_prep "
+                    f"made with --split {HELD_OUT}"
+                )
+
+
+def open_corpora(words: Sequence[str]) -> Corpora:
+    """Opens the shards of --data, such as `["wikipedia:3", "books:1"]`. Without weights each has that of its rows."""
+    directories, weights = _parse(words)
+    sets = tuple(open_shards(directory) for directory in directories)
+    return Corpora(directories, sets, whole_weights(weights or [Fraction(len(shards)) for shards in sets]))
+
+
+def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
+    """Directories and weights; no weights if none is given.
+
+    An existing directory whose name ends in a colon and a number is a directory without a weight.
+    """
+    directories: list[Path] = []
+    weights: list[Fraction] = []
+    for word in words:
+        name, colon, number = word.rpartition(":")
+        if not colon or Path(word).is_dir():
+            directories.append(Path(word))
+            continue
+        try:
+            weight = Fraction(number)
+        except (ValueError, ZeroDivisionError):
+            raise UserError(f"--data {word}: {number!r} is not a weight; give e.g. {name}:0.5") from None
+        if weight <= 0:
+            raise UserError(f"--data {word}: a weight is above 0; leave out a directory that is not wanted")
+        directories.append(Path(name))
+        weights.append(weight)
+    if weights and len(weights) < len(directories):
+        raise UserError("--data: some directories have a weight and others do not; give a weight to all or to none")
+    if len({directory.resolve() for directory in directories}) < len(directories):
+        raise UserError("--data names a directory twice; name it once, with the weight of both")
+    return tuple(directories), weights
+
+
+def _sources(manifest: ShardManifest) -> list[SourceRecord]:
+    """Where the documents came from; empty for a manifest that lists it in another form."""
+    try:
+        return check_as(manifest.sources, list[SourceRecord], "", "", extra="ignore")
+    except UserError:
+        return []

@@ -1,0 +1,119 @@
+"""The length of a run in steps and the batches it leaves out, both of which a later start may change by rules.
+
+settings.json records each change of the length. It holds from the step on at which it was made, so a run that resumes
+at an earlier step uses the learning rates of that time.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import UserError
+from pipeline.checkpoint import retention
+from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, read_record
+from pipeline.data.sampler import Ranges, batch_of_step
+from pipeline.training.schedule import Length
+
+PAPER_BATCH, PAPER_STEPS = 4096, 125_000
+
+
+@dataclass(frozen=True)
+class EarlierStart:
+    """A run that has begun.
+
+    Attributes:
+        output: its directory.
+        record: its settings.json.
+        steps_made: before the newest checkpoint.
+    """
+
+    output: Path
+    record: PretrainRecord
+    steps_made: int
+
+    @property
+    def lengths(self) -> tuple[Length, ...]:
+        """The lengths of the run so far."""
+        return tuple(Length(length.from_step, length.steps) for length in self.record.lengths)
+
+
+def find_earlier_start(output: Path) -> EarlierStart | None:
+    """What is in `output`; None if no pre-training run has begun there. Raises UserError: settings.json is damaged."""
+    record = read_record(output) if (output / SETTINGS).exists() else None
+    if not isinstance(record, PretrainRecord):  # a fine-tuning run is refused with all that differs
+        return None
+    newest = retention.find_latest(output / "checkpoints")
+    return EarlierStart(output, record, 0 if newest is None else retention.step_of(newest))
+
+
+def paper_steps(train_batch_size: int) -> int:
+    """The optimizer steps in which a batch of this size reads as many rows as the paper's run."""
+    return max(1, round(PAPER_STEPS * PAPER_BATCH / train_batch_size))
+
+
+def lengths_of(
+    earlier: EarlierStart | None, given: int | None, train_batch_size: int, max_hours: float | None
+) -> list[Length]:
+    """The lengths of the run, those of earlier starts first.
+
+    Args:
+        earlier: None for a new run.
+        given: value of --steps; None if the command line leaves it out.
+        train_batch_size: rows in a step; it decides the default length.
+        max_hours: value of --max-hours.
+    Raises:
+        UserError: the length cannot become `given`.
+    """
+    default = paper_steps(train_batch_size)
+    if earlier is None:
+        return [Length(0, given or default)]
+    lengths, made = list(earlier.lengths), earlier.steps_made
+    total = lengths[-1].steps
+    other_batch = earlier.record.train_batch_size != train_batch_size  # which is refused, with its own message
+    if (given or default) == total or other_batch:
+        return lengths
+    has_hours = max_hours is not None or earlier.record.max_hours is not None
+    if given is None and not has_hours:
+        raise UserError(
+            f"{earlier.output} holds a run of {total:,} steps, and without --steps it would have {default:,}; give "
+            f"--steps {total} to resume it, or another number to change its length"
+        )
+    if given is None or has_hours or given <= made:
+        reason = "has --max-hours" if has_hours else f"has made {made:,} steps"
+        raise UserError(
+            f"{earlier.output} holds a run of {total:,} steps and {reason}, so it cannot have {given or default:,}; "
+            f"give --steps {total} to resume it, or start another run with --init {earlier.output}"
+        )
+    return [length for length in lengths if length.from_step < made] + [Length(made, given)]
+
+
+def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str]) -> Ranges:
+    """The batches that the run leaves out, from 0: those that earlier starts have recorded, and those in `words`.
+
+    So a batch that a checkpoint has been trained on stays one, and a resume needs no flag.
+
+    Args:
+        words: of --skip-batches. Batch N is that of step N, as long as none before it is skipped.
+    Raises:
+        UserError: a word is no range, or names a batch that is trained on or skipped already.
+    """
+    recorded = [] if earlier is None else [(first, end) for first, end in earlier.record.skipped_batches]
+    next_batch = 0 if earlier is None else batch_of_step(earlier.steps_made, recorded)
+    ranges = list(recorded)
+    for word in words:
+        match = re.fullmatch(r"([1-9]\d{0,17})-([1-9]\d{0,17})", word)
+        if match is None or int(match[1]) > int(match[2]):
+            raise UserError(f"--skip-batches {word}: give the first and the last batch, as in 1200-1210")
+        first, end = int(match[1]) - 1, int(match[2])
+        if (first, end) in ranges:  # the same command again
+            continue
+        if earlier is not None and first < next_batch:
+            raise UserError(
+                f"--skip-batches {word}: {earlier.output} has been trained on batches up to {next_batch:,}; go back to "
+                "an older checkpoint first (docs/troubleshooting.md)"
+            )
+        if any(first < other_end and other < end for other, other_end in ranges):
+            raise UserError(f"--skip-batches {word}: some of these batches are skipped already; give the others")
+        ranges.append((first, end))
+    return tuple(sorted(ranges))

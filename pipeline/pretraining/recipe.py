@@ -1,0 +1,161 @@
+"""Pre-training as a `Recipe`; with a teacher, distillation."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertForPreTraining
+from pipeline.data.collate import Collator
+from pipeline.data.masking import MaskingSettings
+from pipeline.data.mixture import Mixture, names_of, open_mixture
+from pipeline.distributed.control import ControlGroup
+from pipeline.engine.hardware import detect_hardware, make_deterministic
+from pipeline.pretraining import host_data
+from pipeline.pretraining.distillation import Distillation
+from pipeline.pretraining.host_data import Share
+from pipeline.pretraining.settings import PretrainSettings, resolve
+from pipeline.pretraining.student import Teacher, start_as_teacher
+from pipeline.pretraining.task import PreTraining
+from pipeline.run import start
+from pipeline.run.launch import Prepared
+from pipeline.run.recipe import Header, Recipe
+from pipeline.settings.pretrain import PretrainFlags
+from pipeline.training.callbacks.step_metrics import Throughput
+from pipeline.training.training_task import TrainingTask
+
+SAMPLED_ROWS = 1024
+"""Rows in which the pieces are counted for the start from a teacher."""
+
+
+def prepare(flags: PretrainFlags, world_size: int) -> Prepared:
+    """Checks a parsed command line for `world_size` ranks. Writes nothing. Raises UserError for a mistake."""
+    if flags.deterministic:
+        make_deterministic()
+    settings, initial, teacher = resolve(flags, world_size, detect_hardware())
+    vocabulary = Vocabulary.load(settings.data[0])
+    return start.prepare(flags.output, [PretrainRecipe(flags, settings, vocabulary, initial, teacher)])
+
+
+@dataclass
+class PretrainRecipe(Recipe):
+    """A pre-training run.
+
+    Attributes:
+        teacher: whose states are learned; None without distillation.
+    """
+
+    flags: PretrainFlags
+    settings: PretrainSettings
+    teacher: Teacher | None
+
+    @property
+    def is_done(self) -> bool:
+        """See `Recipe`."""
+        return super().is_done and not self.settings.changes_length
+
+    @property
+    def reopens(self) -> bool:
+        """See `Recipe`."""
+        return self.settings.changes_length
+
+    def facts(self) -> Mapping[str, str]:
+        """See `Recipe`."""
+        return {"the length": str(self.settings.lengths), "what is skipped": str(self.settings.skipped_batches)}
+
+    def open(self, control: ControlGroup) -> PreTraining:
+        """Checks or copies the shards on each host, and opens them. See `Recipe`."""
+        flags, directories = self.flags, (*self.settings.data, *self.flags.eval_data)
+        found = host_data.prepare(directories, flags.stage, control, Share.of_this_process(), flags.verify)
+        places = {directory: here.place for directory, here in zip(directories, found)}
+        training, held_out = open_data(self.settings, self.vocabulary, places, self.teacher is not None)
+        checksums = dict(found)
+        for collator in (*training.collators, *held_out.values()):
+            collator.shards.expect(checksums[collator.shards.directory])
+        if self.teacher is not None:
+            return Distillation(self.settings, training, held_out, control, self.teacher.loss)
+        return PreTraining(self.settings, training, held_out, control)
+
+    def make_model(self, task: TrainingTask) -> nn.Module:
+        """With a teacher, a student that begins as the teacher, unless --init fills it. See `Recipe`."""
+        settings = self.settings
+        if self.teacher is None:
+            return AlbertForPreTraining(settings.model, settings.execution)
+        model = self.teacher.make_student(settings.model, settings.execution)
+        if self.initial is None:
+            assert isinstance(task, PreTraining)
+            sample = task.training.read(np.arange(SAMPLED_ROWS)).input_ids
+            counts = np.bincount(sample.reshape(-1), minlength=settings.model.vocab_size)
+            start_as_teacher(model, self.teacher, torch.from_numpy(counts))
+        return model
+
+    def has_head(self, name: str) -> bool:
+        """See `Recipe`."""
+        assert self.initial is not None
+        same_sentence_task = self.initial.config.sentence_head == self.settings.model.sentence_head
+        return same_sentence_task or not name.startswith("sentence_head.")
+
+    def header(self, task: TrainingTask, new_tensors: Sequence[str] | None) -> Header:
+        """See `Recipe`."""
+        assert isinstance(task, PreTraining)
+        settings, model = self.settings, self.settings.model
+        subject = [
+            f"model: {model.num_hidden_layers} layers, hidden size {model.hidden_size}, vocabulary {model.vocab_size:,}"
+        ]
+        if self.initial is not None and new_tensors is not None:
+            new = f"; new: {', '.join(new_tensors)}" if new_tensors else ""
+            subject.append(f"weights from {self.initial.directory}{new}")
+            subject += [self.initial.note] * bool(self.initial.note)
+        if self.teacher is not None:
+            parts = ", ".join(f"{name} {weight:g}" for name, weight in self.teacher.loss.items())
+            subject.append(f"distilled from {self.teacher.directory}: {parts}")
+        rate = settings.schedule()
+        for before, length in itertools.pairwise(settings.lengths):
+            step = length.from_step
+            subject.append(
+                f"length changed after step {step:,}: {before.steps:,} -> {length.steps:,} steps; learning rate there: "
+                f"{rate(step - 1):.3g} -> {rate(step):.3g}"
+            )
+        subject += [f"batches {first + 1:,} to {end:,} are left out" for first, end in settings.skipped_batches]
+        details = task.training.describe(settings.steps * settings.engine.train_batch_size)
+        if not task.evaluates:
+            details.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
+        return Header(subject, task.training.rows, "rows", details)
+
+    def throughput(self, task: TrainingTask, world_size: int) -> Throughput:
+        """See `Recipe`."""
+        assert isinstance(task, PreTraining)
+        engine, shape = self.settings.engine, task.training.collators[0].shape
+        return Throughput.of(self.settings.model, shape, world_size, engine.device, engine.precision)
+
+
+def open_data(
+    settings: PretrainSettings, vocabulary: Vocabulary, places: Mapping[Path, Path], distils: bool = False
+) -> tuple[Mixture, dict[str, Collator]]:
+    """Opens the training shards and, by name, the held-out shards.
+
+    Held-out rows have the paper's masks whatever the masks of training, so that runs can be compared. With a teacher
+    they have those of training.
+
+    Args:
+        places: where this host reads each directory.
+        distils: whether there is a teacher.
+    """
+    eval_data, sampled_by = (
+        settings.flags.eval_data,
+        (vocabulary.continues_word, settings.objective, settings.flags.seed),
+    )
+    masking = settings.masking if distils else MaskingSettings()
+    held_out = {
+        name: open_mixture([places[directory]], [1], *sampled_by, masking).collators[0]
+        for name, directory in zip(names_of(eval_data), eval_data)
+    }
+    here = [places[directory] for directory in settings.data]
+    training = open_mixture(here, settings.corpus_weights, *sampled_by, settings.masking)
+    return dataclasses.replace(training, names=names_of(settings.data)), held_out

@@ -1,0 +1,205 @@
+"""The settings of a pre-training run, from flags, DeepSpeed JSON, training shards and earlier starts."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
+from model.config import AlbertConfig, ExecutionOptions
+from model.counts import parameter_counts
+from pipeline.checkpoint.new_vocabulary import carry_over
+from pipeline.checkpoint.run_records import CorpusRecord, LengthRecord, PretrainRecord
+from pipeline.data.collate import Objective
+from pipeline.data.masking import MaskingSettings
+from pipeline.engine import config as engine_config
+from pipeline.engine.config import EngineConfig
+from pipeline.engine.hardware import Hardware
+from pipeline.pretraining.architecture import architecture, parse_fields
+from pipeline.pretraining.corpora import open_corpora
+from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, lengths_of, skipped_batches_of
+from pipeline.pretraining.student import Teacher, find_teacher
+from pipeline.run.initial_model import InitialModel, find_initial_model, record_of
+from pipeline.settings.pretrain import PretrainFlags
+from pipeline.training import schedule
+from pipeline.training.run_settings import RunSettings
+from pipeline.training.schedule import Length, Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(RunSettings):
+    """The settings of a pre-training run. The vocabulary size and the positions of `model` are those of the data.
+
+    Attributes:
+        flags: of the command line.
+        steps: the last of `lengths`.
+        lengths: of the run, each from its step on.
+        earlier_steps: the length before this start; None for a new run.
+        objective: the sentence loss: sop, nsp, or mlm for none.
+        masking: which tokens are predicted, and what replaces them.
+        data: directories of the training shards, one for each corpus.
+        corpus_weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
+        data_digests: sha256 of each corpus's manifest.
+        corpora: what the training shards were made from, for the model card.
+        origin: the fields of the record that tell the initial model and the teacher.
+    """
+
+    flags: PretrainFlags
+    lengths: tuple[Length, ...]
+    earlier_steps: int | None
+    objective: Objective
+    masking: MaskingSettings
+    data: tuple[Path, ...]
+    corpus_weights: tuple[int, ...]
+    data_digests: tuple[str, ...]
+    corpora: tuple[CorpusRecord, ...]
+    origin: dict[str, Any]
+
+    @property
+    def changes_length(self) -> bool:
+        """Whether this start changes the length of a run that has begun."""
+        return self.earlier_steps not in (None, self.steps)
+
+    def schedule(self) -> Schedule:
+        """The learning rate of each step. Raises UserError as `RunSettings.schedule`."""
+        block = self.engine.json.get("scheduler")
+        return schedule.of_lengths(block, self.engine.learning_rate, self.warmup_steps, self.lengths)
+
+    def record(self) -> PretrainRecord:
+        """What settings.json holds."""
+        weighted = [(digest, float(weight)) for digest, weight in zip(self.data_digests, self.corpus_weights)]
+        return PretrainRecord(
+            **self.common_record(),
+            **self.optimization(),
+            **self.origin,
+            data=self.data_digests[0] if len(self.data) == 1 else weighted,
+            objective=self.objective,
+            masking=dataclasses.asdict(self.masking),
+            steps=self.steps,
+            warmup_steps=self.warmup_steps,
+            eval_batches=self.flags.eval_batches,
+            corpora=list(self.corpora),
+            lengths=[LengthRecord(*length) for length in self.lengths],
+            skipped_batches=list(self.skipped_batches),
+            data_directories=[str(directory) for directory in self.data],
+            eval_data_directories=[str(directory) for directory in self.flags.eval_data],
+        )
+
+
+def resolve(
+    flags: PretrainFlags, world_size: int, hardware: Hardware
+) -> tuple[PretrainSettings, InitialModel | None, Teacher | None]:
+    """Makes the settings from a parsed command line. Reads files and writes none. Raises UserError for a mistake.
+
+    Returns:
+        The settings, the model of --init, and that of --teacher.
+    """
+    config = engine_config.load(flags.deepspeed_config)
+    corpora = open_corpora(flags.shards)
+    fields = parse_fields(flags.model_args)
+    earlier = find_earlier_start(flags.output)
+    initial = find_initial_model(flags.init, [flags.output])
+    if initial is not None:
+        initial = _fit_vocabulary(initial, corpora.directories[0], flags.new_vocabulary)
+    teacher, masking = find_teacher(flags.teacher, flags.teacher_loss, flags.teacher_layers), flags.masking_settings()
+    like = None if initial is None else initial.config
+    if teacher is not None:
+        like = like or teacher.student_config()
+        if not teacher.needs_masks:
+            masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
+    model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
+    if teacher is not None:
+        teacher.check(model, corpora.directories[0])
+    engine = engine_config.fit(config, world_size, hardware, flags.precision, parameter_counts(model).total)
+    corpora.check_size(engine.train_batch_size)
+    corpora.check_together(flags.eval_data)
+    lengths = lengths_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours)
+    settings = PretrainSettings(
+        flags=flags,
+        model=model,
+        execution=_execution_options(flags, model, engine, hardware),
+        engine=engine,
+        steps=lengths[-1].steps,
+        warmup_steps=flags.warmup_steps,
+        log_interval=flags.log_interval,
+        eval_interval=flags.eval_interval,
+        save_interval=flags.save_interval,
+        kept_checkpoints=flags.kept_checkpoints,
+        skipped_batches=skipped_batches_of(earlier, flags.skip_batches),
+        lengths=tuple(lengths),
+        earlier_steps=None if earlier is None else earlier.lengths[-1].steps,
+        objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
+        masking=masking,
+        data=corpora.directories,
+        corpus_weights=corpora.weights,
+        data_digests=corpora.digests(),
+        corpora=corpora.describe(),
+        origin=record_of(initial) | {"distilled": None if teacher is None else teacher.identity()},
+    )
+    if earlier is not None:
+        _check_data(earlier, settings)
+    return settings, initial, teacher
+
+
+def _fit_vocabulary(initial: InitialModel, data: Path, may_change: bool) -> InitialModel:
+    """The model with the vocabulary of the shards in `data`.
+
+    Args:
+        may_change: whether embeddings may be carried over to another vocabulary, see `carry_over`.
+    Raises:
+        UserError: the shards were made with other pieces or another normalisation, and the vocabulary may not change.
+    """
+    weights = initial.weights
+    if weights is None:
+        return initial
+    file = find_vocabulary(data)
+    of_data = Vocabulary.load(file)
+    if (of_data.pieces, of_data.normalization) == (weights.vocabulary.pieces, weights.vocabulary.normalization):
+        return initial
+    if not may_change:
+        raise UserError(
+            f"--init {initial.directory} and --data {data} have different vocabularies, {weights.vocabulary_file} and "
+            f"{file}; make the shards with --vocab {weights.vocabulary_file}, or give --new-vocabulary to carry the "
+            "embeddings over"
+        )
+    weights, carried = carry_over(weights, file, of_data)
+    return dataclasses.replace(initial, weights=weights, note=str(carried))
+
+
+def _check_data(earlier: EarlierStart, settings: PretrainSettings) -> None:
+    """Raises UserError if the shards are not those that the run was started with; the line names the directories."""
+    if earlier.record.identity()["data"] == settings.record().identity()["data"]:
+        return
+    before, now = " ".join(earlier.record.data_directories), " ".join(map(str, settings.data))
+    raise UserError(
+        f"{earlier.output} was trained on {before}, and --data {now} holds other rows or weights; give the former to "
+        f"resume the run, or start another run with --init {earlier.output}"
+    )
+
+
+def _execution_options(
+    flags: PretrainFlags, model: AlbertConfig, engine: EngineConfig, hardware: Hardware
+) -> ExecutionOptions:
+    """How the model runs. Raises UserError for flags that the hardware or the ZeRO stage cannot serve."""
+    on_cpu, below_stage_3 = hardware.name == "CPU", engine.zero_stage < 3
+    if flags.attention == "flash" and on_cpu:
+        raise UserError("--attention flash needs a GPU; leave the flag out")
+    if flags.attention == "flash" and engine.precision == "fp32":
+        raise UserError("--attention flash computes in 16 bits only; leave the flag out")
+    if flags.compile == "on" and not below_stage_3:
+        raise UserError(
+            "--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph; leave the flag out"
+        )
+    compiles = hardware.compiles and below_stage_3 and flags.attention != "sequences"
+    try:
+        execution = ExecutionOptions(
+            flags.activation_checkpointing,
+            compile=flags.compile == "on" or (flags.compile == "auto" and compiles),
+            attention=flags.attention,
+            chunked_loss=flags.chunked_loss == "on" or (flags.chunked_loss == "auto" and not on_cpu),
+        )
+        execution.check(model)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return execution

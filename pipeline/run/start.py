@@ -1,0 +1,230 @@
+"""Starts training, of pre-training and fine-tuning alike: check, open, resume, train, export.
+
+launch.run_command -> prepare (of the command) -> start.prepare -> _run -> _train -> Trainer.train
+"""
+
+import gc
+import json
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from common.errors import UserError
+from common.files import atomic
+from common.files.json_files import check_as
+from common.text import fit_to_terminal
+from pipeline.checkpoint import loader, run_directory
+from pipeline.checkpoint.initial_weights import fill_weights
+from pipeline.checkpoint.mirror import Mirror
+from pipeline.checkpoint.run_records import RESULTS, SETTINGS
+from pipeline.distributed import launcher, progress
+from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
+from pipeline.engine import workarounds
+from pipeline.engine.build import initialise
+from pipeline.run.launch import Prepared
+from pipeline.run.recipe import Header, Recipe
+from pipeline.settings import declare
+from pipeline.sharing.export import export_usual
+from pipeline.tracking import services
+from pipeline.training.callback import TrainingFailed, cannot_begin
+from pipeline.training.callbacks import make_trainer
+from pipeline.training.run_settings import RunSettings
+from pipeline.training.state import Clock, TrainingRun, TrainState
+from pipeline.training.training_task import TrainingTask
+
+
+def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], None] | None = None) -> Prepared:
+    """Checks the runs of a command: one, or one for each seed. Writes nothing.
+
+    Args:
+        output: the --output of the command.
+        summarise: writes the results of several seeds, which are `RESULTS` in `output`; None for one run.
+    Raises:
+        UserError: training would be wrong, or a directory holds a run with other settings or files that no run wrote.
+    """
+    for recipe in recipes:
+        settings, at = recipe.settings, recipe.settings.flags.output
+        workarounds.reject_unsafe_settings(settings.engine.json)
+        services.check(settings.flags.track, settings.engine.json)
+        run_directory.check_same_settings(at, settings.record())
+        run_directory.check_output(at, recipe.reopens)
+    if summarise is not None:
+        run_directory.check_summary(output)
+    first, on_disk = recipes[0].settings, [_state_on_disk(recipe) for recipe in recipes]
+    facts = {
+        f"the run in {output}": ", ".join(on_disk),
+        **{f"the setting {name}": json.dumps(value) for name, value in first.record().identity().items()},
+        "the precision": first.engine.precision,
+        # Ranks that compute in different ways could send their gradients in different orders.
+        "how the model runs": str(first.execution),
+        **recipes[0].facts(),
+    }
+    is_finished = all(recipe.is_done for recipe in recipes)
+    is_finished &= summarise is None or (output / RESULTS).exists()
+
+    def work() -> int:
+        return _run(output, recipes, on_disk, summarise)
+
+    finished = f"{output} is finished: nothing to do" if is_finished else ""
+    return Prepared(output, facts, work, first.flags.host_timeout, first.flags.hang_timeout, finished)
+
+
+def _state_on_disk(recipe: Recipe) -> str:
+    if recipe.is_done:
+        return "finished"
+    at = recipe.settings.flags.output
+    return "ended" if (at / "done").exists() else "begun" if (at / SETTINGS).exists() else "not there"
+
+
+def _run(output: Path, recipes: Sequence[Recipe], on_disk: Sequence[str], summarise: Callable[[], None] | None) -> int:
+    """Trains each run that is not done. Collective. Returns the exit status, see `_train`."""
+    workarounds.init_distributed()
+    control = ControlGroup()
+
+    def check_unchanged() -> None:
+        if [_state_on_disk(recipe) for recipe in recipes] != on_disk:
+            raise UserError(f"another command has trained in {output} meanwhile; give this command again")
+
+    with run_directory.lock_run(output, control, check_unchanged, launcher.lock_seconds()):
+        if summarise is not None and control.rank == 0:
+            (output / RESULTS).unlink(missing_ok=True)  # the summary of results that will be others
+        signals = StopSignals()  # a signal between two seeds ends the second one
+        for recipe in recipes:
+            if not recipe.is_done and (status := _train(recipe, control, signals)):
+                return status
+            gc.collect()  # an engine refers to itself; it would keep its device memory while the next one is made
+        if summarise is not None and control.rank == 0:
+            summarise()
+        control.barrier()
+    return 0
+
+
+def _train(recipe: Recipe, control: ControlGroup, signals: StopSignals) -> int:
+    """Trains one run to its end, and exports its model. Collective.
+
+    Returns:
+        The exit status: 0; 1 if training failed; 69 if ranks hold different weights; 75 if a signal ended it early.
+        Rank 0 has printed why.
+    """
+    task = recipe.open(control)
+    run, new_tensors = _open(recipe, task, control)
+    _print_header(run, recipe.header(task, None if run.state.step else new_tensors))
+    _open_mirror(run)
+    trainer = make_trainer(run, task, signals, recipe.throughput(task, control.world_size))
+    try:
+        stop_signal = trainer.train()
+    except TrainingFailed as error:  # raised on all ranks together
+        if run.is_rank_0:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        status = error.status
+    else:
+        status = 0 if stop_signal is None else EXIT_STOPPED
+        if stop_signal is not None and run.is_rank_0:
+            say_stopped(stop_signal, run.state.step)
+    finally:
+        progress.get_progress().enter("end")
+    if status == 0:
+        _export(run, recipe.conclude(run, task))
+    if run.mirror is not None:
+        run.mirror.finish(progress.get_progress().beat)
+    control.barrier()  # the launcher ends all ranks as soon as one exits
+    run.engine.destroy()
+    return status
+
+
+def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[TrainingRun, list[str]]:
+    """Makes the model and the engine, loads the newest checkpoint, and writes the run's settings. Collective.
+
+    Returns:
+        The run, and the names of the tensors that the initial weights did not fill.
+    Raises:
+        UserError: rank 0 cannot write the settings; on all ranks.
+    """
+    settings, output = recipe.settings, recipe.settings.flags.output
+    if recipe.reopens and control.rank == 0:
+        run_directory.reopen(output)
+    progress.get_progress().start_run()
+    torch.manual_seed(settings.flags.seed)
+    model, new_tensors = _make_filled_model(recipe, task)
+    engine, description = initialise(model, settings.engine)
+    saved = loader.load_latest(engine, output / "checkpoints")
+    state = TrainState() if saved is None else _state_of(saved, settings)
+
+    def write_settings() -> None:
+        if control.rank == 0:
+            config = declare.to_yaml(recipe.flags)
+            run_directory.write_settings_and_vocabulary(output, settings.record(), config, recipe.vocabulary)
+
+    # After the load: a run that cannot be resumed stays as it is.
+    control.all_or_raise(write_settings, (OSError,), cannot_begin)
+    hosts = control.gather(socket.gethostname()) or ()
+    return TrainingRun(settings, control, engine, state, description, hosts, Clock(state.seconds)), new_tensors
+
+
+def _make_filled_model(recipe: Recipe, task: TrainingTask) -> tuple[nn.Module, list[str]]:
+    model, weights = recipe.make_model(task), recipe.weights
+    if weights is None:
+        return model, []
+    new_tensors = fill_weights(model, weights, recipe.has_head)
+    if not recipe.shares_weights:
+        weights.tensors.clear()
+    return model, new_tensors
+
+
+def _open_mirror(run: TrainingRun) -> None:
+    """Claims the place of --mirror and starts the uploads, on rank 0. Collective. Raises UserError on all ranks."""
+    flags = run.settings.flags
+
+    def claim() -> None:
+        if flags.mirror is not None and run.is_rank_0:
+            run.mirror = Mirror(flags.output, flags.mirror, lambda line: run.say(line))
+
+    run.control.all_or_raise(claim, (OSError,), cannot_begin)
+    if run.mirror is not None:
+        run.mirror.begin()
+
+
+def _state_of(saved: Any, settings: RunSettings) -> TrainState:
+    """The state in a checkpoint. Raises UserError if it does not fit."""
+    state = check_as(saved, TrainState, settings.flags.output / "checkpoints", "restore a whole checkpoint")
+    # Without a time limit and without patience a run ends at its last step only. So it has become longer since.
+    may_end_early = settings.flags.max_hours is not None or settings.patience is not None
+    if not may_end_early and state.step < settings.steps:
+        state.finished = False
+        state.evaluation_due = state.evaluation_due and "earlier"
+    return state
+
+
+def _print_header(run: TrainingRun, header: Header) -> None:
+    """Prints what the run will do, on rank 0."""
+    if not run.is_rank_0:
+        return
+    settings, engine = run.settings, run.settings.engine
+    epochs = settings.steps * engine.train_batch_size / header.rows
+    lines = [
+        *header.subject,
+        run.description,
+        f"batch: {engine.describe_batch(header.noun)}; {settings.steps:,} steps = {epochs:.2f} epochs of "
+        f"{header.rows:,} {header.noun}",
+        f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}"
+        f"{', deterministic algorithms' if settings.flags.deterministic else ''}",
+        *header.details,
+        *(f"note: {note}" for note in engine.notes),
+        *([f"resuming from step {run.state.step}"] if run.state.step else []),
+    ]
+    print(fit_to_terminal("\n".join(lines)), flush=True)
+
+
+def _export(run: TrainingRun, model: str) -> None:
+    """Exports the model and marks the run as done, on rank 0. model: which one it is, for people."""
+    if run.is_rank_0:
+        output, steps = run.settings.flags.output, run.state.step
+        form = export_usual(output, output / "export")
+        atomic.write_text(output / "done", f"{steps}\n")
+        print(fit_to_terminal(f"finished after {steps} steps: {output / 'export'} holds {model} {form}"))
