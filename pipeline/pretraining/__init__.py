@@ -6,7 +6,6 @@ corpora             the training shards: one set, or several with weights
 lengths             the length in steps and the batches left out, and how later starts change them
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
 host_data           checks the shards on each host, or copies them to its local disk
-checked_files       which shards this host has checked before
 task                pre-training as a `TrainingTask`
 evaluation          loss and accuracy, from sums over batches and on held-out rows
 student             the student of a teacher: its architecture and its initial weights

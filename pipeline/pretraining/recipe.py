@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from common.environment import whole_number
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from pipeline.data.collate import Collator
@@ -19,7 +20,6 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.pretraining import host_data
 from pipeline.pretraining.distillation import Distillation
-from pipeline.pretraining.host_data import Share
 from pipeline.pretraining.settings import PretrainSettings, resolve
 from pipeline.pretraining.student import Teacher, start_as_teacher
 from pipeline.pretraining.task import PreTraining
@@ -72,7 +72,8 @@ class PretrainRecipe(Recipe):
     def open(self, control: ControlGroup) -> PreTraining:
         """Checks or copies the shards on each host, and opens them. See `Recipe`."""
         flags, directories = self.flags, (*self.settings.data, *self.flags.eval_data)
-        found = host_data.prepare(directories, flags.stage, control, Share.of_this_process(), flags.verify)
+        is_first = whole_number("LOCAL_RANK") == 0
+        found = host_data.prepare(directories, flags.stage, control, is_first, flags.verify)
         places = {directory: here.place for directory, here in zip(directories, found)}
         training, held_out = open_data(self.settings, self.vocabulary, places, self.teacher is not None)
         checksums = dict(found)

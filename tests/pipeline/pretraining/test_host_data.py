@@ -25,11 +25,11 @@ class OneRank:
 
     rank = 0
 
-    def all_or_raise(self, work: Callable[[], None]) -> None:
-        work()
+    def all_or_raise(self, work: Callable[[], Any]) -> Any:
+        return work()
 
-    def sum(self, values: list[float]) -> list[float]:
-        return values
+    def broadcast(self, value: Any) -> Any:
+        return value
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,9 @@ def files(corpus: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_ranks_of_a_host_share_its_files_and_each_host_reads_all(
-    found: dict[str, Any], corpus: Any, files: list[str]
-) -> None:
+def test_the_first_rank_of_each_host_reads_all_files(found: dict[str, Any], corpus: Any, files: list[str]) -> None:
     assert len(files) == 3
-    assert found["in place"] == [(corpus.train, sorted(files[rank::2]), []) for rank in range(2)]
+    assert found["in place"] == [(corpus.train, sorted(files), []), (corpus.train, [], [])]
     assert found["on two hosts"] == [(corpus.train, sorted(files), [])] * 2
 
 
@@ -97,12 +95,9 @@ def test_a_stage_is_copied_once_and_checked_at_every_start(
     (place, _, first), (_, _, second) = found["new"]
     assert place.parent == folder / "work" / "stage"
     assert (place.parent / ".albert-pretraining.json").exists()
-    assert first == sorted([*files[0::2], MANIFEST])
-    assert second == sorted(files[1::2])
-    checked = [sorted(files[rank::2]) for rank in range(2)]
-    assert found["again"] == [(place, checked[0], [MANIFEST]), (place, checked[1], [])]
-    again = [copied for _, _, copied in found["copy damaged"]]
-    assert sorted(again[0] + again[1]) == [MANIFEST, "shard-00000.arrow"]
+    assert (first, second) == (sorted([*files, MANIFEST]), [])
+    assert found["again"] == [(place, sorted(files), [MANIFEST]), (place, [], [])]
+    assert [copied for _, _, copied in found["copy damaged"]] == [[MANIFEST, "shard-00000.arrow"], []]
     for name in [*files, MANIFEST]:
         assert (place / name).read_bytes() == (corpus.train / name).read_bytes()
 
@@ -146,14 +141,14 @@ def test_sets_of_one_name_share_a_stage_behind_a_link(corpus: Any, tmp_path: Pat
     shutil.copytree(corpus.held_out, sets[1])
     (tmp_path / "disk").mkdir()
     link.symlink_to(tmp_path / "disk")
-    found = host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
+    found = host_data.prepare(sets, link, control, True, "always")  # type: ignore[arg-type]
     places = [host_set.place for host_set in found]
     assert [read_manifest(place) for place in places] == [read_manifest(one) for one in sets]
     assert {place.parent for place in places} == {tmp_path / "disk"}
     (places[1] / MANIFEST).unlink()
     (places[1] / MANIFEST).mkdir()
     with pytest.raises(UserError, match=f"{MANIFEST} cannot be copied to {places[1]} on host .*: Is a directory"):
-        host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
+        host_data.prepare(sets, link, control, True, "always")  # type: ignore[arg-type]
 
 
 def test_nothing_is_staged_through_a_link(corpus: Any, tmp_path: Path) -> None:
@@ -165,7 +160,7 @@ def test_nothing_is_staged_through_a_link(corpus: Any, tmp_path: Path) -> None:
     (victim / "shard-00000.arrow").write_text("a person's")
     place.symlink_to(victim)
     with pytest.raises(UserError, match="is a link; remove it, or choose another --stage"):
-        host_data.prepare([corpus.train], stage, OneRank(), host_data.Share(0, 1))  # type: ignore[arg-type]
+        host_data.prepare([corpus.train], stage, OneRank(), True, "always")  # type: ignore[arg-type]
     assert [path.read_text() for path in victim.iterdir()] == ["a person's"]
 
 
@@ -181,7 +176,7 @@ def test_a_file_that_this_host_has_checked_is_read_again_only_if_it_changed(
 
     def prepare(verify: str) -> tuple[list[str], Any]:
         checked.clear()
-        (found,) = host_data.prepare([place], None, OneRank(), host_data.Share(0, 1), verify)  # type: ignore[arg-type]
+        (found,) = host_data.prepare([place], None, OneRank(), True, verify)  # type: ignore[arg-type]
         return sorted(checked), {name: blocks.tolist() for name, blocks in found.checksums.items()}
 
     assert prepare("never") == ([], {})
@@ -208,5 +203,5 @@ def test_a_file_that_this_host_has_checked_is_read_again_only_if_it_changed(
 def test_without_a_cache_every_start_checks(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE, "/proc/none")
     for _ in range(2):
-        (found,) = host_data.prepare([corpus.train], None, OneRank(), host_data.Share(0, 1), "once")  # type: ignore[arg-type]
+        (found,) = host_data.prepare([corpus.train], None, OneRank(), True, "once")  # type: ignore[arg-type]
         assert found.checksums

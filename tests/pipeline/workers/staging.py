@@ -13,7 +13,7 @@ from data_prep.format.manifest import read_manifest
 from data_prep.format.shards import map_shard
 from pipeline.distributed.control import ControlGroup
 from pipeline.pretraining import host_data
-from pipeline.pretraining.host_data import Share, prepare
+from pipeline.pretraining.host_data import prepare
 from tests.pipeline.workers.runs import run_each
 
 
@@ -26,10 +26,9 @@ def flip_a_bit(path: Path) -> None:
 
 def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str, Any]:
     """The files that each rank has checked and copied, or the mistakes that it was told, in each situation."""
-    control, share = ControlGroup(), Share.of_this_process()
-    assert share == Share(dist.get_rank(), 2)
+    control, is_first = ControlGroup(), dist.get_rank() == 0
 
-    def together(directory: Path, stage: Path | None, mine: Share = share) -> list[Any]:
+    def together(directory: Path, stage: Path | None, mine: bool = is_first) -> list[Any]:
         checked, copied = [], []
         check, copy = host_data.problem_of, host_data._copy
 
@@ -43,7 +42,7 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
 
         with mock.patch.object(host_data, "problem_of", noted_check), mock.patch.object(host_data, "_copy", noted_copy):
             try:
-                told: Any = prepare([directory], stage, control, mine)[0].place
+                told: Any = prepare([directory], stage, control, mine, "always")[0].place
             except UserError as error:
                 told = str(error)
         everyone: list[Any] = [None] * 2
@@ -56,8 +55,8 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
         dist.barrier()
 
     stage, foreign = folder / "stage", folder / "foreign"
-    found = {"in place": together(shards, None), "on two hosts": together(shards, None, Share(0, 1))}
-    mine = [prepare([shards], None, control, of_host)[0].checksums for of_host in (share, Share(0, 1))]
+    found = {"in place": together(shards, None), "on two hosts": together(shards, None, True)}
+    mine = [prepare([shards], None, control, first, "always")[0].checksums for first in (is_first, True)]
     sums: list[Any] = [None] * 2
     dist.all_gather_object(sums, [{name: of_file.tolist() for name, of_file in found.items()} for found in mine])
     found["checksums"] = [*sums[0], *sums[1]]
