@@ -50,15 +50,15 @@ class _Faults(Callback):
     def __init__(self, run: TrainingRun, directory: Path) -> None:
         self._run, self._directory, self._started = run, directory, time.time()
 
-    def on_step(self, seconds: float) -> None:
+    def on_step(self, step: int) -> None:
         run, request = self._run, flip_of(self._directory, socket.gethostname())
-        if request.exists() and run.state.step % run.settings.save_interval == 0:
+        if request.exists() and step % run.settings.save_interval == 0:
             bit = int(request.read_text(encoding="utf-8"))
             request.unlink()
             values = run.engine.module.get_parameter(TENSOR).detach()
             values.view(-1)[:1].view(torch.int32).__ixor__(1 << bit)
         if run.is_rank_0:
-            line = f"{time.time():.3f} {run.state.step} {run.control.world_size} {self._started:.3f}\n"
+            line = f"{time.time():.3f} {step} {run.control.world_size} {self._started:.3f}\n"
             with (self._directory / STEPS).open("ab", buffering=0) as log:
                 log.write(line.encode())
 

@@ -27,7 +27,7 @@ from pipeline.run import start
 from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
 from pipeline.settings.pretrain import PretrainFlags
-from pipeline.training.callbacks.step_metrics import Throughput
+from pipeline.training.step_metrics import Throughput
 from pipeline.training.training_task import TrainingTask
 
 SAMPLED_ROWS = 1024

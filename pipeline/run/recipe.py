@@ -12,9 +12,9 @@ from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.distributed.control import ControlGroup
 from pipeline.run.initial_model import InitialModel
 from pipeline.settings.run import RunFlags
-from pipeline.training.callbacks.step_metrics import Throughput
 from pipeline.training.run_settings import RunSettings
 from pipeline.training.state import TrainingRun
+from pipeline.training.step_metrics import Throughput
 from pipeline.training.training_task import TrainingTask
 
 

@@ -5,13 +5,13 @@ The sum of the next step is started before the update of the present one. Its ti
 step later.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from common.progress import Progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
-from pipeline.training.callback import Callback, EvaluationLeft
+from pipeline.training.callback import EvaluationLeft
 from pipeline.training.meter import begin_sums
 
 T = TypeVar("T")
@@ -28,36 +28,34 @@ class Agreement(NamedTuple):
     Attributes:
         stop_signal: the signal that ends training; None to continue.
         label_counts: of the global batch, see `TrainingTask.label_counts`.
+        writers: ranks that are writing a checkpoint in the background.
+        progress: by the time limit, 0 to 1, see `Deadline`.
     """
 
     stop_signal: int | None
     label_counts: Any
+    writers: float
+    progress: float
 
 
-class Agreements:
-    """Makes the agreement of each step, with the numbers that the callbacks add to it (`Callback.on_vote`)."""
+def start_agreement(
+    control: ControlGroup, signals: StopSignals, label_counts: Any, is_writing: bool, progress: float
+) -> Callable[[], Agreement]:
+    """Starts the agreement on the next step, with what this rank knows. Collective.
 
-    def __init__(self, control: ControlGroup, signals: StopSignals, callbacks: Sequence[Callback]) -> None:
-        self._control, self._signals, self._callbacks = control, signals, callbacks
-        self._finish: Callable[[], list[Any]] | None = None
+    Args:
+        progress: by rank 0's clock: those of the ranks differ.
+    Returns:
+        A function that waits until all ranks have started it. Collective.
+    """
+    mine = [is_writing, progress if control.rank == 0 else 0.0]
+    finish = begin_sums(control, signals.flags(), label_counts, mine)
 
-    def start(self, step: int, label_counts: Any) -> None:
-        """Starts the agreement on the step after `step` steps, with this rank's label counts of it. Collective."""
-        votes = [callback.on_vote(step) for callback in self._callbacks]
-        self._finish = begin_sums(self._control, self._signals.flags(), label_counts, *votes)
+    def agreed() -> Agreement:
+        stops, counts, (writers, progress_of_all) = finish()
+        return Agreement(signals.first(stops), counts, writers, progress_of_all)
 
-    def finish(self) -> Agreement:
-        """The agreement that was started, once all ranks have started it. Tells the callbacks. Collective."""
-        assert self._finish is not None, "no agreement was started"
-        finish, self._finish = self._finish, None
-        stops, label_counts, *sums = finish()
-        for callback, own in zip(self._callbacks, sums, strict=True):
-            callback.on_agreement(own)
-        return Agreement(self._signals.first(stops), label_counts)
-
-    def pace(self, beat: Callable[[], None]) -> "EvaluationPace":
-        """Makes the `Pace` of an evaluation, so that a stop signal ends the evaluation on all ranks."""
-        return EvaluationPace(self._control, self._signals, beat)
+    return agreed
 
 
 class EvaluationPace:

@@ -1,28 +1,31 @@
-"""Saves the checkpoints of a run, tells the callbacks when one is complete, and prints why one failed."""
+"""Saves the checkpoints of a run, tells who observes when one is complete, and prints why one failed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 
 from pipeline.checkpoint.saver import Saved, SaveFailed, Saver
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.engine.checksums import differing_ranks, weights_checksum
-from pipeline.training.callback import Callback, TrainingFailed, tell
+from pipeline.training.callback import TrainingFailed
 from pipeline.training.state import TrainingRun
 
 
-class Saves(Callback):
+class Saves:
     """Saves the checkpoints of a run, in the background or in the foreground. A context manager around training.
 
     Attributes:
         saved_step: step of the newest checkpoint; None without one.
 
     Args:
-        others: the other callbacks; their `saved` is called for each complete checkpoint.
+        on_checkpoint: called for each complete checkpoint.
         sync_records: see `Saver`.
     """
 
     def __init__(
-        self, run: TrainingRun, others: Sequence[Callback], sync_records: Callable[[], None] = lambda: None
+        self,
+        run: TrainingRun,
+        on_checkpoint: Callable[[Saved], None],
+        sync_records: Callable[[], None] = lambda: None,
     ) -> None:
         settings = run.settings
         self._saver = Saver(
@@ -32,23 +35,19 @@ class Saves(Callback):
             settings.flags.save_mode == "background",
             sync_records,
         )
-        self._run, self._others = run, others
+        self._run, self._on_checkpoint = run, on_checkpoint
         self.saved_step = run.state.step or None  # a resumed run starts at a checkpoint
 
-    def on_vote(self, step: int) -> list[float]:
-        """1 if this rank is writing in the background, else 0."""
-        return [float(self._saver.is_busy)]
+    @property
+    def is_writing(self) -> bool:
+        """Whether this rank writes in the background."""
+        return self._saver.is_busy
 
-    def on_agreement(self, sums: list[float]) -> None:
-        """Ends a save once no rank is busy with it. Collective."""
-        (busy_ranks,) = sums
-        if not busy_ranks:
-            self.finish()
-
-    def save(self, required: bool) -> None:
+    def save(self, score: float | None, required: bool) -> None:
         """Begins a save of the state, after the end of the one before. In the foreground, waits for it. Collective.
 
         Args:
+            score: of the evaluation after the present step; None without one.
             required: waits for the end of the save in the background too.
         Raises:
             TrainingFailed: the ranks hold different weights, or a required save failed. If another save fails, training
@@ -61,7 +60,7 @@ class Saves(Callback):
 
         def start_save() -> Saved | None:
             waits = required or not self._saver.in_background
-            self._saver.start(asdict(run.state), run.score, without_copy=waits)
+            self._saver.start(asdict(run.state), score, without_copy=waits)
             return self._saver.finish() if waits else None
 
         self._run_stage(start_save, required)
@@ -100,8 +99,8 @@ class Saves(Callback):
             self._saver.abandon()
 
     def _run_stage(self, stage: Callable[[], Saved | None], required: bool = False) -> None:
-        """Runs one stage of a save, and tells the callbacks about a checkpoint that is then complete."""
-        tell(self._others, Callback.on_phase, "save")
+        """Runs one stage of a save, and tells of a checkpoint that is then complete."""
+        self._run.enter("save")
         with self._run.clock.paused():
             try:
                 checkpoint = stage()
@@ -114,4 +113,4 @@ class Saves(Callback):
             self.saved_step = checkpoint.step
             if self._run.mirror is not None:
                 self._run.mirror.wake()
-            tell(self._others, Callback.on_checkpoint, checkpoint)
+            self._on_checkpoint(checkpoint)

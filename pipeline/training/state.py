@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 from common.files.json_files import Count, Finite
 from pipeline.checkpoint.mirror import Mirror
 from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.progress import Phase, get_progress
 from pipeline.engine.state import Engine
 from pipeline.training.run_settings import RunSettings
 
@@ -103,17 +104,14 @@ class TrainState:
 
 @dataclass
 class TrainingRun:
-    """A run whose engine is ready to train. The trainer and its callbacks share it.
+    """A run whose engine is ready to train. The trainer and its parts share it.
 
     Attributes:
         state: restored from the newest checkpoint, or that of a new run.
         description: of the optimizer's parameter groups, one line each.
         hosts: host name of each rank, on rank 0; empty on the others.
         clock: wall-clock time of the run.
-        say: prints a line on rank 0, above the bar; `print` until `Console` is made.
-        schedule_progress: a lower bound of the progress of the learning-rate schedule, 0 to 1; a callback may set it.
-        ends: whether the step in progress is the last one; a callback may set it. All ranks have the same.
-        score: of the evaluation after the present step; None without one. A callback sets it.
+        say: prints a line on rank 0, above the bar; `print` until the trainer is made.
         mirror: uploads the run; None without --mirror, and on ranks other than 0.
     """
 
@@ -125,12 +123,16 @@ class TrainingRun:
     hosts: Sequence[str] = ()
     clock: Clock = field(default_factory=Clock)
     say: Callable[[str], None] = print
-    schedule_progress: float = 0.0
-    ends: bool = False
-    score: float | None = None
     mirror: Mirror | None = None
 
     @property
     def is_rank_0(self) -> bool:
         """Whether this process prints and writes for all ranks."""
         return self.control.rank == 0
+
+    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+        """Notes for the watch what this rank does: when a phase begins, and again whenever a long one goes on."""
+        own = get_progress()
+        if own.step or phase == "data":  # what comes before the first batch belongs to no step
+            own.step = self.state.step + (0 if phase in ("logging", "evaluation", "save") else 1)
+        own.enter(phase, micro_step)

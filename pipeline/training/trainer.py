@@ -1,22 +1,28 @@
-"""The training loop. DeepSpeed's engine computes; callbacks do everything else (`pipeline.training.callbacks`)."""
+"""The training loop. DeepSpeed's engine computes; callbacks look on (`pipeline.training.callbacks`)."""
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from common.progress import Progress
+from pipeline.checkpoint.saver import Saved
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.data.sampler import batches_to_come
+from pipeline.distributed import progress
+from pipeline.distributed.exits import StopSignals
 from pipeline.engine import step as engine_step
-from pipeline.training.agreement import Agreements
-from pipeline.training.callback import REMEDY, Callback, EvaluationLeft, Phase, TrainingFailed, tell
+from pipeline.training.agreement import Agreement, EvaluationPace, start_agreement
+from pipeline.training.callback import REMEDY, Callback, EvaluationLeft, TrainingFailed
+from pipeline.training.deadline import Deadline, expected_save_seconds
+from pipeline.training.divergence import Divergence, check_trial
 from pipeline.training.saves import Saves
 from pipeline.training.schedule import step_of_progress
 from pipeline.training.state import TrainingRun
+from pipeline.training.step_metrics import StepMetrics, Throughput
 from pipeline.training.training_task import TrainingTask
 
 MicroBatches = Sequence[Any]
@@ -32,21 +38,36 @@ class Due(NamedTuple):
     last: bool
 
 
-@dataclass
 class Trainer:
     """Trains the engine of `run` on the batches of `task`, from the state of `run` on.
 
-    Attributes:
-        agreements: with the votes of the callbacks.
-        callbacks: see `Callback`; the same on all ranks.
-        saves: saves checkpoints; it is one of the callbacks, too.
+    Args:
+        signals: stop-signal handlers, already installed.
+        callbacks: look on; the same on all ranks.
+        sync_records: see `Saver`.
+        throughput: see `StepMetrics`.
     """
 
-    run: TrainingRun
-    task: TrainingTask
-    agreements: Agreements
-    callbacks: list[Callback]
-    saves: Saves
+    def __init__(
+        self,
+        run: TrainingRun,
+        task: TrainingTask,
+        signals: StopSignals,
+        callbacks: Sequence[Callback],
+        sync_records: Callable[[], None] = lambda: None,
+        throughput: Throughput | None = None,
+    ) -> None:
+        self.run, self.task, self.signals, self.callbacks = run, task, signals, list(callbacks)
+        save_seconds = expected_save_seconds(run.engine)
+        self.deadline = Deadline(run.settings.flags.max_hours, run.settings.steps, save_seconds)
+        self.divergence = Divergence(run)
+        self.metrics = StepMetrics(run, task, throughput)
+        self.saves = Saves(run, self._checkpoint_complete, sync_records)
+        self._bar = Progress(task.name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
+        run.say = self._bar.say
+        self._finish_agreement: Callable[[], Agreement] | None = None
+        self._score: float | None = None  # of the evaluation after the present step
+        progress.get_progress().took_save(save_seconds)
 
     def train(self) -> int | None:
         """Trains to the end of the run. Collective.
@@ -60,79 +81,53 @@ class Trainer:
         """
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
         batches = batches_to_come(state.step, run.settings.steps, run.settings.skipped_batches)
-        schedule = run.settings.schedule()
         micro_batches_per_step = run.settings.engine.world_size * run.settings.engine.accumulation_steps
-        with self._callbacks_at_work(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
+        schedule = run.settings.schedule()
+        with self._accompanied(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
             run.clock.lap()  # the time before is no training: trackers open
             stop_signal = None if state.finished else self._begin_training()  # a finished run only ends its records
             steps, upcoming = run.clock.waiting(prefetched), None
             while stop_signal is None and not state.finished:
                 micro_batches = upcoming or self._next_step(steps, state.step)
-                began = time.perf_counter()
-                self._enter("agreement")
-                run.ends, upcoming = state.step + 1 == run.settings.steps, None
-                agreed = self.agreements.finish()
+                began, upcoming = time.perf_counter(), None
+                agreed = self._agree()
                 if agreed.stop_signal is not None and self._save_to_stop():
                     return agreed.stop_signal
-                due = self._due(state.step + 1)
+                due = self._due(state.step + 1, is_last=agreed.progress >= 1.0)
 
-                rate = schedule(step_of_progress(run.schedule_progress, state.step, run.settings.steps))
+                rate = schedule(step_of_progress(agreed.progress, state.step, run.settings.steps))
                 engine_step.set_learning_rate(engine, rate)
                 torch.manual_seed(rng.dropout_seed(run.settings.flags.seed, state.step, run.control.rank))
                 for number, batch in enumerate(micro_batches, 1):
-                    self._enter("forward", number)
+                    run.enter("forward", number)
                     tensors = to_device(batch, engine.device)
                     output = engine(**tensors)
                     loss = task.loss(output, agreed.label_counts, micro_batches_per_step)  # ()
-                    self._enter("backward", number)
+                    run.enter("backward", number)
                     engine.backward(loss)
                     # Signals and clock are looked at after an evaluation or a save, so the next step is not begun yet.
                     if number == len(micro_batches) and not (due.last or due.evaluate or due.save):
                         upcoming = self._next_step(steps, state.step + 1)
-                    self._enter("optimizer", number)
+                    run.enter("optimizer", number)
                     self._step_engine()  # which updates the weights in the last micro-step
-                    tell(self.callbacks, Callback.on_micro_step, tensors, output, loss)
-                state.step += 1
-                run.score = None
-                tell(self.callbacks, Callback.on_step, time.perf_counter() - began)
+                    self.divergence.add(loss)
+                    self.metrics.add(output, tensors)
+                self._end_step(time.perf_counter() - began)
 
                 if due.log:
-                    self._enter("logging")
-                    tell(self.callbacks, Callback.on_log, {"learning_rate": rate})
+                    self._log(rate, due.last)
                 stop_signal = self._finish_step(due)
         return stop_signal
 
-    def _due(self, step: int) -> Due:
+    def _due(self, step: int, is_last: bool) -> Due:
         """What follows the step with this number."""
-        settings, last = self.run.settings, self.run.ends
+        settings, last = self.run.settings, is_last or step == self.run.settings.steps
         return Due(
             log=step % settings.log_interval == 0 or last,
             evaluate=self.task.evaluates and (step % settings.eval_interval == 0 or last),
             save=step % settings.save_interval == 0,
             last=last,
         )
-
-    def _finish_step(self, due: Due) -> int | None:
-        """Evaluates and saves after a step, as far as it is due. Sets `state.finished`.
-
-        Returns:
-            The number of the signal that ended the evaluation early. The checkpoint then says that it is due.
-        """
-        run, state = self.run, self.run.state
-        run.ends = due.last
-        if due.evaluate:
-            self.saves.finish()  # otherwise it could go on only at the next step
-            try:
-                self._evaluate()
-            except EvaluationLeft as error:
-                run.engine.train()
-                state.evaluation_due = "last" if due.last else "earlier"
-                self._save(required=True)
-                return error.stop_signal
-        state.evaluation_due, state.finished = None, run.ends
-        if due.save or run.ends:
-            self._save(required=run.ends)
-        return None
 
     def _begin_training(self) -> int | None:
         """Makes what is due before the first step: a trial evaluation, and one that was interrupted.
@@ -142,25 +137,47 @@ class Trainer:
         """
         state = self.run.state
         if self.task.evaluates:
-            self._enter("evaluation")
+            self.run.enter("evaluation")
             with self.run.clock.paused():
-                evaluation, fraction = self.task.try_evaluation(self.run.engine)
-                tell(self.callbacks, Callback.on_trial, evaluation, fraction)
+                self._try_evaluation()
         if state.evaluation_due is None:
             return None
         last = state.evaluation_due == "last"
         return self._finish_step(Due(log=False, evaluate=self.task.evaluates, save=True, last=last))
+
+    def _try_evaluation(self) -> None:
+        """Evaluates on a few batches. With a time limit twice: the first time also compiles and allocates."""
+        evaluation, fraction = self.task.try_evaluation(self.run.engine)
+        if evaluation is not None:
+            check_trial(evaluation, self.run.state.step)
+            for callback in self.callbacks:
+                callback.on_trial(evaluation, fraction)
+        if self.deadline.is_set:
+            began = time.perf_counter()
+            self.task.try_evaluation(self.run.engine)
+            self.deadline.learn("evaluation", (time.perf_counter() - began) / fraction)
 
     def _next_step(self, steps: Iterator[MicroBatches], step: int) -> MicroBatches:
         """Waits for this rank's micro-batches of the step after `step` steps, and starts the agreement on it.
 
         Collective.
         """
-        self._enter("data")
+        run = self.run
+        run.enter("data")
         micro_batches = next(steps)
-        self._enter("agreement")
-        self.agreements.start(step, self.task.label_counts(micro_batches))
+        run.enter("agreement")
+        counts, way = self.task.label_counts(micro_batches), self.deadline.progress(step, run.clock.seconds())
+        self._finish_agreement = start_agreement(run.control, self.signals, counts, self.saves.is_writing, way)
         return micro_batches
+
+    def _agree(self) -> Agreement:
+        """Waits for the agreement on the step that begins, and ends a save that no rank is writing any more."""
+        assert self._finish_agreement is not None, "no agreement was started"
+        self.run.enter("agreement")
+        agreed = self._finish_agreement()
+        if not agreed.writers:
+            self.saves.finish()
+        return agreed
 
     def _step_engine(self) -> None:
         try:
@@ -171,13 +188,65 @@ class Trainer:
                 f"{error.loss_scale:g}; {REMEDY}"
             ) from None
 
-    def _evaluate(self) -> None:
+    def _end_step(self, seconds: float) -> None:
+        """Counts a step, which took `seconds` on this rank's host."""
+        self.run.state.step += 1
+        self._score = None
+        self.divergence.end_step()
+        progress.get_progress().took_step(seconds)
+        self.deadline.learn("step", seconds)
+        self._bar.update()
+        for callback in self.callbacks:
+            callback.on_step(self.run.state.step)
+
+    def _log(self, rate: float, is_last: bool) -> None:
+        """Makes a record of the steps since the last one. Collective; waits for the device."""
+        self.run.enter("logging")
+        self.divergence.judge()
+        record = {"learning_rate": rate, **self.metrics.record()}
+        for callback in self.callbacks:
+            callback.on_log(record, is_last)
+
+    def _finish_step(self, due: Due) -> int | None:
+        """Evaluates and saves after a step, as far as it is due. Sets `state.finished`.
+
+        Returns:
+            The number of the signal that ended the evaluation early. The checkpoint then says that it is due.
+        """
+        state, last = self.run.state, due.last
+        if due.evaluate:
+            self.saves.finish()  # otherwise it could go on only at the next step
+            try:
+                last = self._evaluate() or last
+            except EvaluationLeft as error:
+                self.run.engine.train()
+                state.evaluation_due = "last" if due.last else "earlier"
+                self._save(required=True)
+                return error.stop_signal
+        state.evaluation_due, state.finished = None, last
+        if due.save or last:
+            self._save(required=last)
+        return None
+
+    def _evaluate(self) -> bool:
+        """Evaluates and compares the score with the best one. Collective.
+
+        Returns:
+            Whether the run ends because of `--patience`.
+        """
+        run, state, patience = self.run, self.run.state, self.run.settings.patience
         began = time.perf_counter()
-        self._enter("evaluation")
-        pace = self.agreements.pace(beat=lambda: self._enter("evaluation"))
-        with self.run.clock.paused():
-            evaluation = self.task.evaluate(self.run.engine, pace)
-        tell(self.callbacks, Callback.on_evaluation, evaluation, time.perf_counter() - began)
+        run.enter("evaluation")
+        pace = EvaluationPace(run.control, self.signals, beat=lambda: run.enter("evaluation"))
+        with run.clock.paused():
+            evaluation = self.task.evaluate(run.engine, pace)
+        self.deadline.learn("evaluation", time.perf_counter() - began)
+        self._score = evaluation.score
+        if state.best_score is None or evaluation.score > state.best_score:
+            state.best_score, state.best_step = evaluation.score, state.step
+        for callback in self.callbacks:
+            callback.on_evaluation(evaluation)
+        return patience is not None and state.step - state.best_step >= patience
 
     def _save(self, required: bool) -> None:
         """Starts a save, if the weights may be saved. Waits for its end if it is required. Collective.
@@ -185,34 +254,44 @@ class Trainer:
         Training goes on after a failure of a save that is not required: it costs time only if the run is killed before
         the next save.
         """
-        self._enter("save")
-        if not (reason := self._reason_not_to_save()):
-            self.saves.save(required)
+        self.run.enter("save")
+        if self._may_save():
+            self.saves.save(self._score, required)
         elif required:
-            raise TrainingFailed(f"{reason} at step {self.run.state.step}, the last; {REMEDY}")
+            raise TrainingFailed(f"the loss is infinite or no number at step {self.run.state.step}, the last; {REMEDY}")
         else:
-            self.run.say(f"no checkpoint of step {self.run.state.step}: {reason}")
+            self.run.say(f"no checkpoint of step {self.run.state.step}: the loss is infinite or no number")
 
     def _save_to_stop(self) -> bool:
         """Saves before a stop. False if the weights must not be saved yet. Collective."""
-        if self._reason_not_to_save():
+        if not self._may_save():
             return False
         self.saves.finish()
         if self.run.state.step != self.saves.saved_step:  # saving again would discard this step's score
             self._save(required=True)
         return True
 
-    def _reason_not_to_save(self) -> str:
-        """The first reason of a callback; "" if there is none. Callbacks behind the first reason are not called."""
-        return next((reason for callback in self.callbacks if (reason := callback.on_save())), "")
+    def _may_save(self) -> bool:
+        """Whether the last loss was finite. If so, writes into the state what a resume needs. Collective."""
+        if not self.divergence.judge():
+            return False
+        self.metrics.store()
+        return True
 
-    def _enter(self, phase: Phase, micro_step: int = 0) -> None:
-        tell(self.callbacks, Callback.on_phase, phase, micro_step)
+    def _checkpoint_complete(self, checkpoint: Saved) -> None:
+        progress.get_progress().took_save(checkpoint.seconds)
+        self.deadline.learn("save", checkpoint.seconds)
+        for callback in self.callbacks:
+            callback.on_checkpoint(checkpoint)
 
     @contextlib.contextmanager
-    def _callbacks_at_work(self) -> Iterator[None]:
-        """Starts the callbacks and ends them, the last one first, whatever ends training."""
+    def _accompanied(self) -> Iterator[None]:
+        """Shows the bar, and starts the callbacks and ends them, whatever ends training."""
         with contextlib.ExitStack() as ends:
+            ends.enter_context(self._bar)
+            self._bar.resume(self.run.state.step)
+            if self.run.settings.execution.compile:
+                ends.enter_context(progress.compilations_recorded())
             for callback in self.callbacks:
                 callback.on_start()
                 ends.callback(callback.on_end)

@@ -1,11 +1,10 @@
-"""The lines of a run on the console, few of them. On a terminal also a bar."""
+"""The lines of a run on the console, few of them."""
 
 import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from common.progress import Progress
 from common.text import format_duration
 from pipeline.training.callback import Callback
 from pipeline.training.state import TrainingRun
@@ -19,36 +18,24 @@ TASKS = ("mlm", "sop", "nsp")
 
 
 class Console(Callback):
-    """Prints what happens, on rank 0. It must follow the callbacks that add to records.
+    """Prints what happens, on rank 0.
 
     Args:
-        name: of the task, for the bar.
         now: a clock, in seconds.
     """
 
-    def __init__(self, run: TrainingRun, name: str, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, run: TrainingRun, now: Callable[[], float] = time.monotonic) -> None:
         self._run, self._first_step = run, run.state.step
-        self._bar = Progress(name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         self._now, self._began = now, now()
         self._printed: float | None = None
         self._overflow_explained = run.engine.skipped_steps > 0
-        run.say = self._bar.say
 
-    def on_start(self) -> None:
-        """Shows the bar."""
-        self._bar.__enter__()
-        self._bar.resume(self._first_step)
-
-    def on_step(self, seconds: float) -> None:
-        """Moves the bar."""
-        self._bar.update(1)
-
-    def on_log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         """Prints the line of a record, if it is due, and explains the first overflow."""
         run, now = self._run, self._now()
-        if self._printed is None or run.ends or now - self._printed >= LINE_SECONDS:
+        if self._printed is None or is_last or now - self._printed >= LINE_SECONDS:
             self._printed = now
-            run.say(self._training_line(record))
+            run.say(self._training_line(record, is_last))
         if record["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
             precision = run.settings.engine.precision
@@ -61,20 +48,15 @@ class Console(Callback):
                 line += f" or use --precision bf16. The loss scale was lowered to {record['loss_scale']:g}"
             run.say(line)
 
-    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
         """Prints the line of the evaluation before the first step."""
-        if evaluation is not None:
-            self._run.say(evaluation_line(self._run.state.step, evaluation, fraction))
+        self._run.say(evaluation_line(self._run.state.step, evaluation, fraction))
 
-    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Prints the line of an evaluation."""
         self._run.say(evaluation_line(self._run.state.step, evaluation))
 
-    def on_end(self) -> None:
-        """Removes the bar."""
-        self._bar.__exit__(None, None, None)
-
-    def _training_line(self, record: Mapping[str, Any]) -> str:
+    def _training_line(self, record: Mapping[str, Any], is_last: bool) -> str:
         """The line of a logging interval."""
         run, step, steps = self._run, self._run.state.step, self._run.settings.steps
         parts = [f"step {step:>{len(str(steps))}}/{steps}", f"loss {record['loss']:.4f}"]
@@ -82,7 +64,7 @@ class Console(Callback):
         if not math.isnan(record.get("accuracy", math.nan)):
             parts.append(f"accuracy {100 * record['accuracy']:.1f} %")
         parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
-        if not run.ends:
+        if not is_last:
             left = (self._now() - self._began) / (step - self._first_step) * (steps - step)
             if run.settings.flags.max_hours is not None:
                 left = min(left, max(0.0, 3600 * run.settings.flags.max_hours - record["seconds"]))

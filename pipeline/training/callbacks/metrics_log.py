@@ -20,7 +20,7 @@ from pipeline.training.training_task import Evaluation
 
 
 class MetricsLog(Callback):
-    """Writes a record for each logged line, evaluation and save. It must follow the callbacks that add to records.
+    """Writes a record for each logged line, evaluation and save.
 
     Records of later steps than the state's are dropped first: a run that was killed wrote them, and this start will
     write them again. A full disk does not end the run: records wait in memory until there is space, and curves have a
@@ -43,16 +43,16 @@ class MetricsLog(Callback):
         self._guarded(lambda: self._open_tensorboard(purge=True))
         self._trackers = services.open_all(settings.flags.track, settings.engine.json, self._tracked)
 
-    def on_log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         """Writes the record of the present step."""
         self.log(self._run.state.step, record)
 
-    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
         """Gives the curves of a new run their first point, which is none of metrics.jsonl."""
-        if evaluation is not None and self._run.state.step == 0 and self._enabled:
+        if self._run.state.step == 0 and self._enabled:
             self._log_curves(0, evaluation.metrics, "eval")
 
-    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         """Writes the record of an evaluation."""
         step = self._run.state.step
         samples = step * self._run.settings.engine.train_batch_size

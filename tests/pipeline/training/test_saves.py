@@ -17,7 +17,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path: Path, error: type[
     disk = threading.Event()
     settings: Any = SimpleNamespace(flags=SimpleNamespace(output=tmp_path, save_mode="background"), kept_checkpoints=1)
     run: Any = SimpleNamespace(settings=settings, engine=None, state=TrainState())
-    saves = Saves(run, [])
+    saves = Saves(run, lambda checkpoint: None)
     writes = saver._run(lambda: disk.wait(600.0), in_thread=True)
     saves._saver._save = SimpleNamespace(writing=writes)  # type: ignore[assignment]
     if waits:

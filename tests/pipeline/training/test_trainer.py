@@ -1,8 +1,9 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
 import contextlib
+import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ import pytest
 import torch
 
 from pipeline.distributed.exits import StopSignals
-from pipeline.training.agreement import Agreement, Agreements
-from pipeline.training.callback import Callback, Phase, TrainingFailed
+from pipeline.training import trainer as trainer_module
+from pipeline.training.agreement import Agreement, start_agreement
+from pipeline.training.callback import Callback, TrainingFailed
 from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_task import Evaluation
@@ -46,66 +48,43 @@ def stop_signals(received: int | None = None) -> StopSignals:
     return signals
 
 
-class Voter(Callback):
-    """Votes with fixed numbers and keeps the sums."""
-
-    def __init__(self, *votes: float) -> None:
-        self._votes = votes
-
-    def on_vote(self, step: int) -> list[float]:
-        return [step * vote for vote in self._votes]
-
-    def on_agreement(self, sums: list[float]) -> None:
-        self.sums = sums
-
-
 @pytest.mark.parametrize(
-    ("received", "others", "stop_signal"),
+    ("rank", "received", "others", "stop_signal", "writers", "progress"),
     [
-        # stops (SIGTERM, SIGINT, SIGUSR1), words, pairs, the vote of the first callback, those of the second
-        (None, [0, 0, 0, 4, 1, 0.5, 1, 0], None),
-        (None, [0, 0, 1, 4, 1, 0.5, 1, 0], signal.SIGUSR1),
-        (TERM, [0, 0, 1, 4, 1, 0.5, 1, 0], TERM),
+        # stops (SIGTERM, SIGINT, SIGUSR1), words, pairs, whether they write, progress of rank 0
+        (0, None, [0, 0, 0, 4, 1, 0, 0], None, 1, 0.5),
+        (1, None, [0, 0, 1, 4, 1, 1, 0.25], signal.SIGUSR1, 2, 0.25),
+        (0, TERM, [0, 0, 1, 4, 1, 0, 0], TERM, 1, 0.5),
     ],
 )
-def test_ranks_agree_on_signals_labels_and_votes(
-    received: int | None, others: list[float], stop_signal: int | None
+def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
+    rank: int, received: int | None, others: list[float], stop_signal: int | None, writers: float, progress: float
 ) -> None:
-    callbacks = Voter(0.1), Voter(0, 1)
-    agreements = Agreements(OtherRanks(0, others), stop_signals(received), callbacks)  # type: ignore[arg-type]
-    agreements.start(2, LabelCounts(3.0, 1.0))
-    assert agreements.finish() == Agreement(stop_signal, LabelCounts(7.0, 2.0))
-    assert [callback.sums for callback in callbacks] == [[0.7], [1.0, 2.0]]
+    control: Any = OtherRanks(rank, others)
+    agreed = start_agreement(control, stop_signals(received), LabelCounts(3.0, 1.0), True, 0.5)()
+    assert agreed == Agreement(stop_signal, LabelCounts(7.0, 2.0), writers, progress)
 
 
 class Recorder(Callback):
     """Writes down each moment."""
 
     def __init__(self) -> None:
-        self.phases: list[Phase] = []
         self.moments: list[str] = []
-        self.reasons: list[str] = []
 
     def on_start(self) -> None:
         self.moments.append("start")
 
-    def on_phase(self, phase: Phase, micro_step: int = 0) -> None:
-        self.phases.append(phase)
-
-    def on_step(self, seconds: float) -> None:
+    def on_step(self, step: int) -> None:
         self.moments.append("step")
 
-    def on_log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         self.moments.append(f"log {record['learning_rate']}")
 
-    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
         self.moments.append(f"tried {fraction}")
 
-    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         self.moments.append(f"evaluated {evaluation.score}")
-
-    def on_save(self) -> str:
-        return self.reasons.pop(0) if self.reasons else ""
 
     def on_end(self) -> None:
         self.moments.append("end")
@@ -114,11 +93,13 @@ class Recorder(Callback):
 class MadeSaves(contextlib.nullcontext[None]):
     """Saves that only write down the steps."""
 
-    def __init__(self, run: TrainingRun) -> None:
+    is_writing = False
+
+    def __init__(self, run: TrainingRun, *arguments: Any) -> None:
         super().__init__()
         self._run, self.made, self.saved_step = run, list[tuple[int, bool]](), run.state.step or None
 
-    def save(self, required: bool) -> None:
+    def save(self, score: float | None, required: bool) -> None:
         self.made.append((self._run.state.step, required))
         self.saved_step = self._run.state.step
 
@@ -133,55 +114,72 @@ class Engine(SimpleNamespace):
         return torch.zeros(())
 
 
-def make_trainer(
-    step: int = 0, steps: int = 7, received: int | None = None, evaluates: bool = True, **settings: Any
-) -> tuple[Trainer, Recorder, MadeSaves]:
-    """A trainer of two micro-steps a step, whose data ends with the run."""
-    engine_settings = SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8)
-    defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
-    given: Any = SimpleNamespace(
-        **(defaults | settings),
-        steps=steps,
-        schedule=lambda: lambda number: number / 10,
-        engine=engine_settings,
-        flags=SimpleNamespace(output=Path(), seed=0),
-    )
-    engine: Any = Engine(
-        device="cpu",
-        backward=lambda loss: None,
-        step=lambda: None,
-        train=lambda: None,
-        optimizer=SimpleNamespace(param_groups=[{}]),
-    )
-    run = TrainingRun(given, OtherRanks(), engine, TrainState(step=step), clock=Clock())  # type: ignore[arg-type]
-    task: Any = SimpleNamespace(
-        evaluates=evaluates,
-        steps=lambda numbers: ([["a"], ["b"]] for _ in numbers),
-        label_counts=lambda micro_batches: LabelCounts(3.0, 1.0),
-        loss=lambda output, counts, number: output,
-        try_evaluation=lambda engine: (None, 0.25),
-        evaluate=lambda engine, pace: Evaluation({"loss": 1.0}, 0.5, "loss"),
-    )
-    recorder, saves = Recorder(), MadeSaves(run)
-    callbacks: list[Callback] = [recorder]
-    agreements = Agreements(run.control, stop_signals(received), callbacks)
-    return Trainer(run, task, agreements, callbacks, saves), recorder, saves  # type: ignore[arg-type]
+class Made(NamedTuple):
+    """A trainer whose parts are stand-ins."""
+
+    trainer: Trainer
+    recorder: Recorder
+    saves: MadeSaves
+    phases: list[str]
+    losses: list[float]
 
 
-@pytest.fixture(autouse=True)
-def no_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.training.trainer.to_device", lambda *_: {})
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
+    """Makes a trainer of two micro-steps a step, whose data ends with the run."""
+    metrics: Any = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
+    monkeypatch.setattr(trainer_module, "to_device", lambda *_: {})
+    monkeypatch.setattr(trainer_module, "Saves", MadeSaves)
+    monkeypatch.setattr(trainer_module, "StepMetrics", lambda *_: metrics)
+
+    def make_trainer(
+        step: int = 0, steps: int = 7, received: int | None = None, evaluates: bool = True, **settings: Any
+    ) -> Made:
+        defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
+        defaults |= {"patience": None, "execution": SimpleNamespace(compile=False)}
+        given: Any = SimpleNamespace(
+            **(defaults | settings),
+            steps=steps,
+            schedule=lambda: lambda number: number / 10,
+            engine=SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8),
+            flags=SimpleNamespace(output=Path(), seed=0, max_hours=None),
+        )
+        engine: Any = Engine(
+            device="cpu",
+            backward=lambda loss: None,
+            step=lambda: None,
+            train=lambda: None,
+            optimizer=SimpleNamespace(param_groups=[{}]),
+            module=torch.nn.Identity(),
+        )
+        run = TrainingRun(given, OtherRanks(), engine, TrainState(step=step), clock=Clock())  # type: ignore[arg-type]
+        losses: list[float] = []  # of the steps to come; then 0
+        task: Any = SimpleNamespace(
+            name="train",
+            evaluates=evaluates,
+            steps=lambda numbers: ([["a"], ["b"]] for _ in numbers),
+            label_counts=lambda micro_batches: LabelCounts(3.0, 1.0),
+            loss=lambda output, counts, number: output + (losses.pop(0) if losses else 0.0),
+            try_evaluation=lambda engine: (Evaluation({"loss": 1.0}, 0.5, "loss"), 0.25),
+            evaluate=lambda engine, pace: Evaluation({"loss": 1.0}, 0.5, "loss"),
+        )
+        recorder, phases = Recorder(), list[str]()
+        monkeypatch.setattr(run, "enter", lambda phase, micro_step=0: phases.append(phase))
+        made = Trainer(run, task, stop_signals(received), [recorder])
+        return Made(made, recorder, made.saves, phases, losses)  # type: ignore[arg-type]
+
+    return make_trainer
 
 
-def test_the_moments_and_phases_of_a_run() -> None:
+def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
     """Steps 5 to 7: a save follows step 6, an evaluation and the last save step 7.
 
     The agreement on step 6 is begun within step 5, and the one on step 7 after the save.
     """
-    trainer, recorder, saves = make_trainer(step=4)
+    trainer, recorder, saves, phases, _ = make(step=4)
     assert trainer.train() is None
     begins, computes = ["data", "agreement"], ["forward", "backward", "optimizer"]
-    assert recorder.phases == [
+    assert phases == [
         "evaluation",
         *begins, "agreement", *computes, "forward", "backward", *begins, "optimizer",
         "agreement", *computes, *computes, "save",
@@ -192,61 +190,55 @@ def test_the_moments_and_phases_of_a_run() -> None:
     assert trainer.run.state.finished
 
 
-def test_a_callback_can_end_the_run_and_move_the_schedule() -> None:
-    """As a deadline does, at the beginning of step 3."""
-    trainer, recorder, saves = make_trainer(evaluates=False)
-
-    class Limit(Callback):
-        def on_agreement(self, sums: list[float]) -> None:
-            if trainer.run.state.step == 2:
-                trainer.run.ends, trainer.run.schedule_progress = True, 0.8
-
-    trainer.callbacks.append(Limit())
+def test_a_deadline_ends_the_run_and_moves_the_schedule(
+    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, recorder, saves, _, _ = make(evaluates=False)
+    monkeypatch.setattr(trainer.deadline, "progress", lambda step, seconds: 1.0 if step == 2 else 0.8)
     assert trainer.train() is None
     assert (trainer.run.state.step, trainer.run.state.finished, saves.made) == (3, True, [(3, True)])
-    assert "log 0.5" in recorder.moments  # 0.8 of 7 steps is step 5
+    assert "log 0.6" in recorder.moments  # the whole of 7 steps is the last one, step 6
 
 
-def test_a_callback_can_end_the_run_after_an_evaluation() -> None:
-    """As a lack of patience does."""
-    trainer, recorder, saves = make_trainer(eval_interval=2)
-
-    def lose_patience(evaluation: Evaluation, seconds: float) -> None:
-        trainer.run.ends = trainer.run.state.step == 4
-
-    recorder.on_evaluation = lose_patience  # type: ignore[method-assign]
+def test_evaluations_that_get_no_better_end_the_run(make: Callable[..., Made]) -> None:
+    trainer, _, saves, _, _ = make(eval_interval=2, patience=2)
     assert trainer.train() is None
-    assert (trainer.run.state.step, saves.made) == (4, [(4, True)])
+    assert (trainer.run.state.step, trainer.run.state.best_step, saves.made) == (4, 2, [(4, True)])
 
 
-def test_an_evaluation_that_was_left_is_not_due_without_held_out_data() -> None:
+def test_an_evaluation_that_was_left_is_not_due_without_held_out_data(make: Callable[..., Made]) -> None:
     """The run was resumed without --eval-data."""
-    trainer, _, saves = make_trainer(step=10, steps=10, evaluates=False)
+    trainer, _, saves, _, _ = make(step=10, steps=10, evaluates=False)
     trainer.run.state.evaluation_due = "last"
     assert trainer.train() is None
     assert (trainer.run.state.finished, trainer.run.state.evaluation_due, saves.made) == (True, None, [(10, True)])
 
 
-def test_a_stop_signal_waits_for_a_loss_that_can_be_saved() -> None:
-    """The loss of step 4 was not finite, and that of step 5 is."""
-    trainer, recorder, saves = make_trainer(step=4, received=TERM, evaluates=False)
-    saves.saved_step = 2
-    recorder.reasons = ["the loss is infinite or no number"]
+def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Made]) -> None:
+    """The loss of step 1 is not finite, and that of step 2 is."""
+    trainer, _, saves, _, losses = make(evaluates=False)
+    losses[:] = [math.nan]
+    monkeypatched = trainer.signals
+
+    def receive(step: int) -> None:
+        monkeypatched.received = TERM
+
+    trainer.callbacks[0].on_step = receive  # type: ignore[method-assign]
     assert trainer.train() == TERM
-    assert saves.made == [(5, True)]
+    assert saves.made == [(2, True)]
 
 
-def test_a_stop_does_not_save_the_same_step_again() -> None:
-    trainer, _, saves = make_trainer(step=4, received=TERM, evaluates=False)
+def test_a_stop_does_not_save_the_same_step_again(make: Callable[..., Made]) -> None:
+    trainer, _, saves, _, _ = make(step=4, received=TERM, evaluates=False)
     assert trainer.train() == TERM
     assert saves.made == []
 
 
-def test_weights_with_a_reason_against_them_are_not_saved() -> None:
+def test_weights_whose_loss_is_not_finite_are_not_saved(make: Callable[..., Made]) -> None:
     said: list[str] = []
-    trainer, recorder, saves = make_trainer(save_interval=2, evaluates=False)
+    trainer, recorder, saves, _, losses = make(save_interval=2, evaluates=False)
     trainer.run.say = said.append
-    recorder.reasons = ["", "the loss is infinite or no number", "", "the loss is infinite or no number"]
+    losses[:] = [*[0.0] * 6, 0.0, math.inf, *[0.0] * 4, math.nan]  # two micro-steps a step: of steps 4 and 7
     with pytest.raises(TrainingFailed, match="the loss is infinite or no number at step 7, the last;"):
         trainer.train()
     assert said == ["no checkpoint of step 4: the loss is infinite or no number"]
@@ -254,27 +246,24 @@ def test_weights_with_a_reason_against_them_are_not_saved() -> None:
     assert recorder.moments[-1] == "end"
 
 
-def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only() -> None:
+def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callable[..., Made]) -> None:
     """As one that was killed before its export: its trackers are open, and must learn that it has finished."""
-    trainer, recorder, saves = make_trainer(step=5)  # out of patience
+    trainer, recorder, saves, phases, _ = make(step=5)  # out of patience
     trainer.run.state.finished = True
     assert trainer.train() is None
-    assert (recorder.moments, recorder.phases, saves.made) == (["start", "end"], [], [])
+    assert (recorder.moments, phases, saves.made) == (["start", "end"], [], [])
 
 
-def test_the_first_lap_begins_with_training() -> None:
-    """Before it, trackers open."""
-    trainer, recorder, _ = make_trainer(steps=1, evaluates=False)
-    trainer.run.clock._lap_start -= 3600
-    trainer.run.clock._waiting = 1800
-    laps = []
-    recorder.on_log = lambda record: laps.append(trainer.run.clock.lap())  # type: ignore[method-assign]
-    assert trainer.train() is None
-    assert (laps[0].seconds < 1800, laps[0].waiting < 1800) == (True, True)
+def test_a_trial_without_a_finite_number_ends_the_run(make: Callable[..., Made]) -> None:
+    trainer, _, saves, _, _ = make()
+    trainer.task.try_evaluation = lambda engine: (Evaluation({"loss": math.nan}, 0.5, "loss"), 0.1)  # type: ignore[method-assign]
+    with pytest.raises(TrainingFailed, match="the held-out loss is nan after 0 steps"):
+        trainer.train()
+    assert saves.made == []
 
 
-def test_a_loss_scale_at_its_floor_names_the_step_in_progress() -> None:
-    trainer, _, _ = make_trainer(step=4, evaluates=False)
+def test_a_loss_scale_at_its_floor_names_the_step_in_progress(make: Callable[..., Made]) -> None:
+    trainer, *_ = make(step=4, evaluates=False)
 
     def step() -> None:
         raise Exception("Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.")

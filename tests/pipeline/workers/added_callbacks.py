@@ -13,12 +13,12 @@ from pipeline.training.trainer import Trainer
 
 @contextlib.contextmanager
 def added_callback(make: Callable[[TrainingRun], Callback]) -> Iterator[None]:
-    """Each trainer that a run makes in the block calls `make(run)` before its own callbacks."""
+    """Each trainer that a run makes in the block has the callback `make(run)` as well."""
     make_trainer = start.make_trainer
 
     def make_longer(run: TrainingRun, *arguments: Any) -> Trainer:
         trainer = make_trainer(run, *arguments)
-        trainer.callbacks.insert(0, make(run))  # type: ignore[attr-defined]
+        trainer.callbacks.insert(0, make(run))
         return trainer
 
     with mock.patch.object(start, "make_trainer", make_longer):

@@ -19,7 +19,7 @@ class _Flipping(Callback):
     def __init__(self, run: TrainingRun, step: int) -> None:
         self._run, self._step = run, step
 
-    def on_step(self, seconds: float) -> None:
-        if self._run.control.rank == 1 and self._run.state.step == self._step:
+    def on_step(self, step: int) -> None:
+        if self._run.control.rank == 1 and step == self._step:
             weights = next(iter(self._run.engine.module.parameters()))
             weights.detach().view(-1)[:1].view(torch.int16).__ixor__(1 << 5)

@@ -15,7 +15,9 @@ from deepspeed.accelerator import get_accelerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pipeline
-from pipeline.training.callback import Callback, Phase
+from pipeline.distributed.progress import Phase
+from pipeline.training.callback import Callback
+from pipeline.training.state import TrainingRun
 from tests.pipeline.workers.added_callbacks import added_callback
 from tests.pipeline.workers.cases.lamb import claim_fp16
 from tests.pipeline.workers.runs import run_one
@@ -41,25 +43,31 @@ def count_waits(commands: list[list[str]]) -> list[Waits]:
     return [_count(command) for command in commands]
 
 
+_enter = TrainingRun.enter
+
+
 class _Counting(Callback):
     """Counts from the first forward pass of a step to its end."""
 
     def __init__(self, steps: list[Counter[str]]) -> None:
         self._steps, self._counting = steps, ExitStack()
 
-    def on_phase(self, phase: Phase, micro_step: int = 0) -> None:
+    def enter(self, run: TrainingRun, phase: Phase, micro_step: int = 0) -> None:
+        _enter(run, phase, micro_step)
         if phase == "forward" and micro_step == 1:
             self._steps.append(Counter())
             self._counting.enter_context(counting_reads(self._steps[-1]))
 
-    def on_step(self, seconds: float) -> None:
+    def on_step(self, step: int) -> None:
         self._counting.close()
 
 
 def _count(command: list[str]) -> Waits:
     steps: list[Counter[str]] = []
+    counting = _Counting(steps)
     with (
-        added_callback(lambda run: _Counting(steps)),
+        added_callback(lambda run: counting),
+        mock.patch.object(TrainingRun, "enter", lambda *arguments: counting.enter(*arguments)),
         mock.patch.object(get_accelerator(), "synchronize") as synchronize,
     ):
         ended = run_one(command)

@@ -19,15 +19,14 @@ class Lines:
         engine = SimpleNamespace(device=device, skipped_steps=1)
         settings = SimpleNamespace(steps=steps, flags=SimpleNamespace(max_hours=max_hours))
         self.run = TrainingRun(settings, SimpleNamespace(rank=0), engine, TrainState(step=first))
-        self.console = Console(self.run, "pre-training", now=lambda: self.now)
+        self.console = Console(self.run, now=lambda: self.now)
         self.said = []
         self.run.say = self.said.append
 
     def log(self, step, now, **more):
         """Logs a record after `step`, `now` seconds after the start. Returns the line; None without one."""
         self.now, self.run.state.step, before = now, step, len(self.said)
-        self.run.ends = step == self.run.settings.steps
-        self.console.on_log({**training(10), **more})
+        self.console.on_log({**training(10), **more}, is_last=step == self.run.settings.steps)
         return self.said[-1] if len(self.said) > before else None
 
 
@@ -73,14 +72,6 @@ def test_only_fp16_has_a_range_that_gradients_overflow():
     assert "bf16: gradients were infinite or no number in 1 of" in line
     assert "scale" not in line
     assert "--precision" not in line
-
-
-def test_the_bar_of_a_resumed_run_counts_as_its_lines_do():
-    console = Lines(300, first=100).console
-    console.on_start()
-    console.on_step(1.0)
-    assert (console._bar._done, console._bar.total) == (101, 300)
-    console.on_end()
 
 
 def test_an_evaluation_shows_only_what_is_trained():

@@ -16,14 +16,13 @@ from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
 from pipeline.engine.config import Precision
 from pipeline.engine.hardware import find_by_device_name
-from pipeline.training.callback import Callback
 from pipeline.training.meter import Meter, sum_over_ranks
 from pipeline.training.state import Lap, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 
-class StepMetrics(Callback):
-    """Adds the metrics of the steps since the last record: of the task, of the engine, speed and memory.
+class StepMetrics:
+    """The metrics of the steps since the last record: of the task, of the engine, speed and memory.
 
     Args:
         throughput: computes speeds; None leaves out TFLOP/s.
@@ -38,12 +37,12 @@ class StepMetrics(Callback):
             if not run.is_rank_0:
                 self.meter.reset()  # the sums are already those of all ranks
 
-    def on_micro_step(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
-        """Adds the sums of a micro-batch."""
+    def add(self, output: Any, tensors: dict[str, Tensor]) -> None:
+        """Adds the sums of a micro-batch: the output of the model, and its input."""
         self.meter.add(self._task.sums(output, tensors))
 
-    def on_log(self, record: dict[str, Any]) -> None:
-        """Adds the metrics. Collective; waits for the device."""
+    def record(self) -> dict[str, Any]:
+        """The metrics, which begin anew. Collective; waits for the device."""
         run, state, engine = self._run, self._run.state, self._run.engine
         batch_size = run.settings.engine.train_batch_size
         (totals,) = sum_over_ranks(run.control, self.meter.totals())
@@ -51,7 +50,7 @@ class StepMetrics(Callback):
         self.meter.reset()
         state.tokens += int(totals.tokens)
         skipped = batch_of_step(state.step - 1, run.settings.skipped_batches) - (state.step - 1)
-        record |= self._task.summarise(totals) | self._task.data_progress((state.step + skipped) * batch_size)
+        record = self._task.summarise(totals) | self._task.data_progress((state.step + skipped) * batch_size)
         record |= {
             "samples": state.step * batch_size,
             "tokens": state.tokens,
@@ -66,12 +65,12 @@ class StepMetrics(Callback):
             record["trust_ratios"] = ratios
         if skipped:
             record["batches_passed_over"] = skipped
+        return record
 
-    def on_save(self) -> str:
+    def store(self) -> None:
         """Puts the sums since the last record into the state. Collective; waits for the device."""
         self._run.state.seconds = self._run.clock.seconds()
         self._run.state.meter = self._run.control.sum(self.meter.totals())
-        return ""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pipeline.data.collate import BatchShape
 from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.callbacks.step_metrics import StepMetrics, Throughput
 from pipeline.training.state import Lap, TrainingRun, TrainState
+from pipeline.training.step_metrics import StepMetrics, Throughput
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 SHAPE = BatchShape(512, pairs=1, predictions=77)
@@ -70,7 +70,7 @@ class Sums(NamedTuple):
 
 
 def make_step_metrics(rank: int, throughput: Any = None) -> tuple[StepMetrics, TrainingRun]:
-    """The callback of a run that resumes at step 4, with sums since its last record."""
+    """The metrics of a run that resumes at step 4, with sums since its last record."""
     control: Any = SimpleNamespace(
         rank=rank, world_size=2, sum=list, begin_sum=lambda values: lambda: [float(value) for value in values]
     )
@@ -102,11 +102,10 @@ def test_a_record_has_all_sums_and_the_speed_of_this_start_alone(monkeypatch: py
         (zero_layout, "loss_scale", 8.0),
     ):
         monkeypatch.setattr(module, name, lambda engine, value=value: value)
-    metrics.on_micro_step({}, (1.0, 10.0, 1.0), torch.zeros(()))
-    assert metrics.on_save() == ""
+    metrics.add((1.0, 10.0, 1.0), {})
+    metrics.store()
     assert run.state.meter == [2.0, 60.0, 6.0]
-    record: dict[str, Any] = {}
-    metrics.on_log(record)
+    record = metrics.record()
     assert counted == [10.0, 1.0]
     assert {name: record[name] for name in ("loss", "epochs", "samples", "tokens")} == {
         "loss": pytest.approx(2 / 6), "epochs": 0.08, "samples": 8, "tokens": 1060,
@@ -114,5 +113,5 @@ def test_a_record_has_all_sums_and_the_speed_of_this_start_alone(monkeypatch: py
     engine_values = {name: record[name] for name in ("grad_norm", "loss_scale", "overflow_steps", "trust_ratios")}
     assert engine_values == {"grad_norm": 2.5, "loss_scale": 8.0, "overflow_steps": 3, "trust_ratios": {"a": 1.0}}
     assert "batches_passed_over" not in record
-    metrics.on_save()
+    metrics.store()
     assert run.state.meter == [0.0, 0.0, 0.0]

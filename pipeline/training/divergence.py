@@ -1,12 +1,11 @@
 """Ends a run whose loss is no finite number."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from pipeline.training.callback import REMEDY, Callback, TrainingFailed
+from pipeline.training.callback import REMEDY, TrainingFailed
 from pipeline.training.state import TrainingRun
 from pipeline.training.training_task import Evaluation
 
@@ -15,7 +14,7 @@ NON_FINITE_STEPS = 10
 update is skipped."""
 
 
-class Divergence(Callback):
+class Divergence:
     """Keeps the loss of each step on the device, and judges it at logged lines and saves.
 
     There the host reads from the device anyway. Weights whose last loss is not finite are not saved.
@@ -27,30 +26,14 @@ class Divergence(Callback):
         self._losses: list[Tensor] = []
         self._non_finite = 0
 
-    def on_micro_step(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
-        """Adds the loss of a micro-batch to the step."""
+    def add(self, loss: Tensor) -> None:
+        """Adds the loss () of a micro-batch to the step."""
         self._loss = self._loss + loss.detach()
 
-    def on_step(self, seconds: float) -> None:
+    def end_step(self) -> None:
         """Ends the step."""
         self._losses.append(self._loss)
         self._loss = self._zero
-
-    def on_log(self, record: dict[str, Any]) -> None:
-        """Judges the steps since the last call. Collective; waits for the device. Raises as `judge`."""
-        self.judge()
-
-    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
-        """Raises TrainingFailed if the evaluation before the first step gave no finite number: something is broken."""
-        if evaluation is not None and not math.isfinite(value := evaluation.metrics[evaluation.shown]):
-            raise TrainingFailed(
-                f"the held-out {evaluation.shown} is {value} after {self._run.state.step} steps; check the data, the "
-                "checkpoint and the precision"
-            )
-
-    def on_save(self) -> str:
-        """Judges the steps since the last call. Raises as `judge`."""
-        return "" if self.judge() else "the loss is infinite or no number"
 
     def judge(self) -> bool:
         """Whether the loss of the last step was finite on every rank. Waits for the device; collective.
@@ -69,3 +52,12 @@ class Divergence(Callback):
                 f"{run.state.step}, on {ranks_too_long:.0f} of {run.control.world_size} ranks; {REMEDY}"
             )
         return not ranks_now
+
+
+def check_trial(evaluation: Evaluation, step: int) -> None:
+    """Raises TrainingFailed if the evaluation before the first step gave no finite number: something is broken."""
+    if not math.isfinite(value := evaluation.metrics[evaluation.shown]):
+        raise TrainingFailed(
+            f"the held-out {evaluation.shown} is {value} after {step} steps; check the data, the checkpoint and the "
+            "precision"
+        )
