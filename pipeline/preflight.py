@@ -19,7 +19,6 @@ import os
 import platform
 import re
 import secrets
-import select
 import shlex
 import socket
 import subprocess
@@ -55,7 +54,6 @@ Facts = Mapping[str, Mapping[str, str]]
 MAX_BYTES, MAX_SLOTS = 16 << 20, 1024
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 180
 _TORCH_SECONDS = 90  # imports from a cold network disk take long
-_OPEN_SECONDS = 300.0  # a port stays open without a connection: a host connects last, after its GPUs
 _NO_FOLDER, _NO_PYTHON, _LATE, _NO_SSH = 97, 98, 124, 255  # exit statuses, also of `timeout` and ssh
 _TRIAL = """
 import torch
@@ -132,10 +130,7 @@ def _pinned() -> dict[str, str]:
 
 def _check_here(question: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Checks this machine alone. Returns what was checked, and the problems."""
-    server, taken = _listen(question["listen"])
-    if server is not None:
-        server.close()
-    found = examine(question)
+    taken, found = _open(question["listen"]), examine(question)
     # A version's local part, such as `+cu126` of a torch build, does not matter.
     installed = {name: version.partition("+")[0] for name, version in found["facts"]["packages"].items()}
     lines = differences({"packages": installed}, {"packages": _pinned()}, "in requirements.txt")
@@ -292,12 +287,12 @@ def _beacon(output: Path | None) -> Iterator[Path | None]:
 
 
 def _answer(question: Mapping[str, Any]) -> int:
-    """Prints what this host is, as a line of JSON. With `listen`, keeps that port open until stdin is closed."""
-    server, taken = _listen(question["listen"]) if question["listen"] else (None, [])
+    """Prints what this host is, as a line of JSON. One that listens keeps its port open until stdin is closed."""
+    taken = _open(question["listen"]) if question["listen"] else []
     found = examine(question)
     print(json.dumps(found | {"problems": found["problems"] + taken}), flush=True)
-    while server is not None and server in select.select([server, sys.stdin], [], [], _OPEN_SECONDS)[0]:
-        server.accept()[0].close()
+    if question["listen"]:
+        sys.stdin.read()
     return 0
 
 
@@ -373,12 +368,13 @@ def _try_gpus() -> tuple[int, list[str]]:
     return count, [f"torch cannot compute on its GPUs: {line}; {advice}" for line in said[count:]]
 
 
-def _listen(port: int) -> tuple[socket.socket | None, list[str]]:
-    """Opens the port of the rendezvous as rank 0 will. Returns the server and no problem, or None and the problem."""
+def _open(port: int) -> list[str]:
+    """Listens on the port of the rendezvous, as rank 0 will, until this process ends. Returns the problem, if any."""
     try:
-        return socket.create_server(("", port), backlog=1024), []
+        socket.create_server(("", port), backlog=1024).detach()  # the kernel takes the connections
     except OSError:
-        return None, ["the port is taken; end what listens there, or give another --master_port"]
+        return ["the port is taken; end what listens there, or give another --master_port"]
+    return []
 
 
 if __name__ == "__main__":
