@@ -14,7 +14,6 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     pretraining/  pre-trains on shards
     finetuning/   fine-tunes on a task of the paper, or on own files
     paper/        reproduces the tables of the paper
-    planning/     memory, time and cost of a run before it starts
     sharing/      exports, model cards, the Hugging Face hub
     analysis/     compares and combines finished runs
     run/          the life of a run: launch, start, resume, finish

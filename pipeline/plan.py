@@ -8,7 +8,7 @@ space, warnings, and the fastest settings that fit. Without --reached-tflops the
 which is printed.
 """
 
-import dataclasses
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,21 +29,21 @@ from pipeline.settings.pretrain import PretrainFlags
 from pipeline.settings.run import Precision
 
 if TYPE_CHECKING:
-    from pipeline.planning.plan import Plan
+    from pipeline.engine.estimates import Plan
+
+KEPT_CHECKPOINTS = PretrainFlags.kept_checkpoints + 2
+"""The newest, the best one, and the one that is being written."""
+STATE_BYTES = 12
+"""Of a parameter in a checkpoint: fp32 weight and two moments."""
+NETWORK_BOUND = 0.2
+"""The report warns if collectives take more than this part of a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags:
     """The command line of `pipeline.plan`."""
 
-    preset: str | None = flag(
-        f"a preset: {', '.join(PRESETS)} (default: the student of --teacher)",
-        None,
-        name="--model",
-        metavar="NAME",
-        group="run",
-    )
-    teacher: Path | None = flag("the teacher of a distillation, as for pipeline.pretrain", None, metavar="DIR")
+    preset: str = flag(f"a preset: {', '.join(PRESETS)}", name="--model", metavar="NAME", group="run")
     model_args: tuple[str, ...] = flag("fields of AlbertConfig to replace", (), metavar="FIELD=VALUE")
     objective: Objective | None = flag("sentence loss (default: sop; BERT presets: nsp)", None)
     mask_probability: float = flag("part of the tokens that is predicted", 0.15, metavar="P")
@@ -51,7 +51,6 @@ class PlanFlags:
     steps: int | None = flag("optimizer steps (default: the paper's 125,000 at a batch of 4096)", None, positive)
     precision: Precision = flag("as for pipeline.pretrain", "auto")
     activation_checkpointing: str = flag("as for pipeline.pretrain", "none", choices=ACTIVATION_CHECKPOINTING)
-    text_gb: float = flag("size of the corpus in GB", 16.0, above_zero, metavar="G")
 
     nodes: int = flag("number of nodes", 1, positive, group="machines")
     gpus_per_node: int = flag("GPUs of each node", 8, positive)
@@ -91,11 +90,9 @@ def resolve(flags: PlanFlags) -> "Plan":
     from model.counts import parameter_counts  # torch takes seconds to import
     from pipeline.engine import config as engine_config
     from pipeline.engine import workarounds
-    from pipeline.planning.plan import Plan
-    from pipeline.planning.time import Speed, assumed_speed
+    from pipeline.engine.estimates import Plan, assumed_efficiency
     from pipeline.pretraining.architecture import parse_fields
     from pipeline.pretraining.lengths import paper_steps
-    from pipeline.pretraining.student import find_teacher
     from pipeline.training import schedule
     from pipeline.training.schedule import Length
 
@@ -106,15 +103,8 @@ def resolve(flags: PlanFlags) -> "Plan":
     fields = parse_fields(flags.model_args)
     if flags.objective is not None:
         fields["sentence_head"] = None if flags.objective == "mlm" else flags.objective
-    if flags.preset is None and flags.teacher is None:
-        raise UserError("give --model NAME, or --teacher DIR for a student of its sizes")
-    teacher = find_teacher(flags.teacher, PretrainFlags.teacher_loss, PretrainFlags.teacher_layers)
     try:
-        if flags.preset is None:
-            assert teacher is not None
-            model = dataclasses.replace(teacher.student_config(), **fields)
-        else:
-            model = AlbertConfig.preset(flags.preset, **fields)
+        model = AlbertConfig.preset(flags.preset, **fields)
         masking = MaskingSettings(mask_probability=flags.mask_probability)
     except ValueError as error:
         raise UserError(str(error)) from None
@@ -127,29 +117,76 @@ def resolve(flags: PlanFlags) -> "Plan":
     schedule.of_lengths(engine.json.get("scheduler"), engine.learning_rate, None, (Length(0, steps),))
     length = model.max_position_embeddings
     return Plan(
-        name=flags.preset or f"a student of {flags.teacher}",
         model=model,
         engine=engine,
         cluster=cluster,
         shape=BatchShape(length, max_pairs(length), masking.max_predictions(length)),
         checkpointing=flags.activation_checkpointing,
-        speed=assumed_speed(model, gpu.tflops[engine.precision])
-        if flags.reached_tflops is None
-        else Speed(flags.reached_tflops, "--reached-tflops"),
+        tflops=flags.reached_tflops or assumed_efficiency(model) * gpu.tflops[engine.precision],
         steps=steps,
-        text_bytes=flags.text_gb * 1e9,
-        price_per_gpu_hour=flags.price_per_gpu_hour,
-        teacher=None if teacher is None else teacher.weights.config,
     )
+
+
+def report(flags: PlanFlags, plan: "Plan") -> str:
+    """The plan for people, several lines."""
+    from pipeline.engine.estimates import NETWORK_EFFICIENCY, collective_seconds
+
+    engine, cluster, memory, largest = plan.engine, plan.cluster, plan.memory, plan.largest_micro_batch
+    tokens, collectives = engine.train_batch_size * plan.shape.sequence_length, collective_seconds(plan)
+    hours, checkpoint = 24 * plan.days * cluster.world_size, STATE_BYTES * plan.parameters
+    # torch rounds pinned memory up to a power of two.
+    copies = cluster.gpus_per_node * 2.0 ** math.ceil(math.log2(checkpoint / cluster.world_size))
+    lines = [
+        f"{flags.preset}, {plan.parameters:,} parameters, on {cluster.nodes} x {cluster.gpus_per_node} "
+        f"{cluster.gpu.name}: {engine.precision}, ZeRO stage {engine.zero_stage}",
+        f"batch: {engine.describe_batch(f'rows of {plan.shape.sequence_length}', 'GPU')}; activation checkpointing "
+        f"{plan.checkpointing}",
+        *(f"note: {note}" for note in engine.notes),
+        "",
+        "memory of a GPU",
+        *(f"  {name:<14}{_gb(size):>12}" for name, size in memory._asdict().items()),
+        f"  {'peak':<14}{_gb(memory.total):>12} of {_gb(plan.usable_memory)} usable",
+        f"  largest micro-batch that fits: {largest}",
+        f"memory of a host: {_gb(copies)} for the copy of a checkpoint while it is written in the background",
+        "",
+        f"speed of a GPU: {plan.tflops:.0f} TFLOP/s ({'--reached-tflops' if flags.reached_tflops else 'assumed'})",
+        f"network of a node: {cluster.gpu.network_gbit:g} Gbit/s, {100 * NETWORK_EFFICIENCY:.0f} % of it reached",
+        f"a step: {plan.step_seconds:.2f} s, of which {1000 * collectives:,.1f} ms in collectives",
+        f"{tokens / plan.step_seconds:,.0f} tokens/s, MFU {100 * plan.mfu:.0f} %",
+        f"{plan.steps:,} steps: {plan.days:.1f} days, {hours:,.0f} GPU-hours",
+        f"disk: {_gb(KEPT_CHECKPOINTS * checkpoint)} for {KEPT_CHECKPOINTS} checkpoints",
+    ]
+    if flags.price_per_gpu_hour is not None:
+        lines.append(f"cost: {flags.price_per_gpu_hour * hours:,.0f} at {flags.price_per_gpu_hour:g} for a GPU-hour")
+    if not plan.fits:
+        remedy = f"use a micro-batch of at most {largest}" if largest else "use --activation-checkpointing layer"
+        lines.append(f"warning: {_gb(memory.total)} do not fit into the usable {_gb(plan.usable_memory)}; {remedy}")
+    if collectives > NETWORK_BOUND * plan.step_seconds:
+        lines.append(
+            f"warning: {100 * collectives / plan.step_seconds:.0f} % of a step goes to collectives: network-bound; use "
+            "a larger batch, fewer nodes, a faster network or a lower ZeRO stage"
+        )
+    best = plan.fastest()
+    if best is None:
+        lines.append("nothing fits with this batch on these GPUs: use more of them, or larger ones")
+    else:
+        lines.append(
+            f"fastest that fits: micro-batch {best.engine.micro_batch_size} x {best.engine.accumulation_steps}, ZeRO "
+            f"stage {best.engine.zero_stage}, activation checkpointing {best.checkpointing}: "
+            f"{best.step_seconds:.2f} s a step, {_gb(best.memory.total)}"
+        )
+    return "\n".join(lines)
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.2f} GB"
 
 
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Prints the plan. UserError: a mistake."""
     flags = parse(argv)
-    from pipeline.planning.plan import report
-
-    print(report(resolve(flags)))
+    print(report(flags, resolve(flags)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ Layers = Sequence[Sequence[str]]
 PIPELINE: Layers = (
     (ENTRY_POINTS,),
     ("pipeline.inference",),
-    ("pipeline.pretraining", "pipeline.finetuning", "pipeline.paper", "pipeline.planning"),
+    ("pipeline.pretraining", "pipeline.finetuning", "pipeline.paper"),
     ("pipeline.run",),
     ("pipeline.sharing",),
     ("pipeline.analysis",),

@@ -2,7 +2,6 @@
 
 parts    the parts: tests, the run of `make demo`, bandwidth between GPUs, training on more of them, and those below
 speed    a training step beside the matrix product and `transformers`, and the gain of each feature
-memory   the memory of a step beside the plan
 place    the device, the size and the directory of the parts
 page     the page of all parts
 """

@@ -30,7 +30,6 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
         "runs": [row for one in files.values() for row in one.get("runs", [])],
         "measurements": rows,
         "gains": {name.removeprefix("speed-"): one["gains"] for name, one in speeds.items()},
-        "memory": [row for one in files.values() for row in one.get("memory", [])],
         **{name: files[name] for name in ("network", "scaling", "demo-gpu", "demo-processor") if name in files},
     }
 
@@ -49,7 +48,6 @@ def markdown(result: Result) -> str:
         ("Tests", _tests(result)),
         ("Speed", _speed(result)),
         ("Gain of each feature", _gains(result)),
-        ("Memory beside the plan", _memory(result)),
         ("Several GPUs", _several(result)),
         ("The demo", _demo(result)),
     ):
@@ -72,7 +70,7 @@ def _tests(result: Result) -> Iterable[str]:
 
 def _runs(result: Result) -> Iterable[str]:
     names = ["model", "preset", "micro_batch", "checkpointing", "loss", "tokens_per_second"]
-    names += ["rows_per_second", "peak_memory_gb"]
+    names += ["rows_per_second", "peak_memory_gb", "planned_memory_gb"]
 
     def cell(value: object) -> str:
         return f"{value:,.2f}" if isinstance(value, float) else str(value or "")
@@ -125,16 +123,6 @@ def _gains(result: Result) -> Iterable[str]:
         "Times as fast with the feature as without; the last column: this model, eager, over `transformers`.",
         "",
     )
-
-
-def _memory(result: Result) -> Iterable[str]:
-    def cells(row: Result) -> list[str]:
-        planned, measured = row["planned"], row["measured"]
-        found = ["too much", ""] if measured is None else [f"{measured / 2**30:.2f}", f"{measured / planned:.2f}"]
-        return [row["model"], row["precision"], str(row["micro_batch"]), f"{planned / 2**30:.2f}", *found]
-
-    head = ("model", "precision", "micro-batch", "planned, GiB", "measured, GiB", "measured / planned")
-    return _table(head, map(cells, result["memory"]))
 
 
 def _several(result: Result) -> Iterable[str]:

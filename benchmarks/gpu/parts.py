@@ -19,11 +19,18 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from benchmarks.gpu import memory, speed
+from benchmarks.gpu import speed
 from benchmarks.gpu.place import Place
 from benchmarks.shared.job import Job
 from benchmarks.shared.texts import REPOSITORY
+from data_prep.format.pairs import max_pairs
+from model import AlbertConfig
+from pipeline.data.collate import BatchShape
+from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.rendezvous import reserve_port
+from pipeline.engine import config as engine_config
+from pipeline.engine.estimates import Plan
+from pipeline.engine.hardware import GPUS, Cluster, Hardware
 
 Result = dict[str, Any]
 LIMIT_SECONDS = 590
@@ -71,8 +78,6 @@ def parts() -> list[Part]:
                 what = f"{model} at {length} tokens in {precision}: speed, and the gain of each feature"
                 run = partial(speed.measure, model=model, length=length, precision=precision)
                 found.append(Part(f"speed-{model}-{length}-{precision}", what, run))
-    found += [Part(f"memory-{model}", "memory beside the plan", partial(memory.measure, model=model))
-              for model in speed.MODELS]  # fmt: skip
     return [
         *found,
         Part("network", "bandwidth of sums between the GPUs", bandwidth, gpus=2),
@@ -202,8 +207,9 @@ def scaling(place: Place) -> Result:
 def train_preset(place: Place, model: str) -> Iterator[Result]:
     """Trains as the preset of a model does, but with four micro-batches a step: DeepSpeed's engine and the trainer.
 
-    Dropout, precision, micro-batch, clipping and LAMB are those of the preset. Yields the
-    figures of a start with evaluations and a save, and of a second one that loads it and checkpoints activations.
+    Dropout, precision, micro-batch, clipping and LAMB are those of the preset. Yields the figures of a start with
+    evaluations and a save, and of a second one that loads it and checkpoints activations. The planned memory of both
+    stands beside the measured peak.
     """
     large = place.on_gpu and torch.cuda.get_device_properties(0).total_memory > 70e9
     name = "tiny" if place.tiny else f"{model.removeprefix('albert-')}{'-80gb' if large else ''}"
@@ -217,9 +223,22 @@ def train_preset(place: Place, model: str) -> Iterator[Result]:
         words += ["--eval-data", str(place.held_out(512)), "--eval-interval", str(PRESET_STEPS), "--eval-batches", "2"]
         records = _train(place, run, model, config, words)[PRESET_STEPS * start :]
         figures = _middle(records, "tokens_per_second", "rows_per_second", "peak_memory_gb")
+        figures["planned_memory_gb"] = _planned_gigabytes(run, checkpointing)
         labels = {"model": model, "preset": name, "micro_batch": rows, "checkpointing": checkpointing}
         found.append(labels | {"loss": records[-1]["loss"]} | figures)
         yield {"runs": found}
+
+
+def _planned_gigabytes(run: Path, checkpointing: str) -> float:
+    """The memory that the plan gives the last start of a run."""
+    settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
+    model, json_of_run = AlbertConfig.from_dict(settings["model"]), run.with_suffix(".deepspeed.json")
+    hardware = Hardware(settings["device"], fp16=True, bf16=True)
+    engine = engine_config.fit(engine_config.load(json_of_run), 1, hardware, settings["precision"])
+    length = model.max_position_embeddings
+    shape = BatchShape(length, max_pairs(length), MaskingSettings().max_predictions(length))
+    cluster = Cluster(GPUS["h100"], 1, 1)  # which one means nothing for the memory
+    return Plan(model, engine, cluster, shape, checkpointing, tflops=1.0, steps=1).memory.total / 1e9
 
 
 def _train(

@@ -9,6 +9,7 @@ optimizers     the optimizers that a JSON can name, their parameters and paramet
 lamb           LAMB, the optimizer
 zero_layout    finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
 workarounds    workarounds for DeepSpeed bugs, rejected settings, and the compilation of its extensions
+estimates      memory and time of training, by formulas
 hardware       this rank's accelerator; data sheets of GPU kinds
 ranks          this process as a rank, and room in /dev/shm for its buffer
 """

@@ -56,17 +56,17 @@ def test_parts_are_measured_once_and_failed_ones_again(
     for name in here:
         assert gpu.main([*words, "--here", name]) == 0
     before = {name: (out / f"{name}.json").stat().st_mtime_ns for name in here}
-    chosen = [*here, "memory-albert-base"]
+    chosen = [*here, "tests-models"]
     for part in parts():  # so that only one is missing
         if part.name not in chosen:
             (out / f"{part.name}.json").write_text("{}")
-    (out / "memory-albert-base.json").write_text('{"error": "broken"}')
+    (out / "tests-models.json").write_text('{"error": "broken"}')
     capsys.readouterr()
     assert gpu.main([*words, "--list"]) == 0
     states = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
-    assert [state for state in states if state[1] != "done"] == [["memory-albert-base", "failed"]]
+    assert [state for state in states if state[1] != "done"] == [["tests-models", "failed"]]
 
-    assert gpu.main(words) == 0, (out / "memory-albert-base.log").read_text()
+    assert gpu.main(words) == 0, (out / "tests-models.log").read_text()
     assert [name for name in here if (out / f"{name}.json").stat().st_mtime_ns != before[name]] == []
     result = json.loads((pages / "gpu-here.json").read_text())
     text = (pages / "gpu-here.md").read_text()
@@ -75,8 +75,7 @@ def test_parts_are_measured_once_and_failed_ones_again(
     assert set(result["gains"]["albert-base-128-bf16"]) == set(page.FEATURES)
     systems = [row["system"] for row in result["measurements"]]
     assert systems == ["this", "transformers", *speed.GAINS]
-    (memory,) = result["memory"]
-    assert memory["measured"] == pytest.approx(memory["planned"], rel=0.3)
+    assert all(row["planned_memory_gb"] > 0 for row in result["runs"])
     assert [row["gpus"] for row in result["scaling"]["scaling"]] == [1, 2]
     assert result["network"]["network"][0]["gigabytes_per_second"] > 0
     assert [row["checkpointing"] for row in result["runs"]] == ["none", "layer"]

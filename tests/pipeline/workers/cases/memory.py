@@ -161,7 +161,7 @@ def measure(case: Case) -> dict[str, float]:
     torch.manual_seed(0)
     # Drawing takes long, and other values take no other memory. They must be finite, or there is no update.
     with mock.patch.object(torch.nn.init, "trunc_normal_", lambda tensor, *_, **__: tensor.data.zero_()):
-        model = AlbertForPreTraining(case.config, ExecutionOptions(activation_checkpointing=case.checkpointing))
+        model = AlbertForPreTraining(case.config, ExecutionOptions(case.checkpointing, chunked_loss=True))
     engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(parameter_groups(model)), config=settings(case))
     zero_layout.attach(engine)
     inputs = batch(case)

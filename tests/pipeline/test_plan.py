@@ -1,0 +1,183 @@
+"""The plan of a run: its time, its warnings, its proposals and the command."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from model import AlbertConfig
+from model.counts import model_flops
+from pipeline import plan
+from pipeline.engine import estimates
+from pipeline.engine.estimates import Plan
+from pipeline.engine.hardware import GPUS
+from pipeline.plan import parse, resolve
+from tests.pipeline.conftest import REPOSITORY
+
+XXLARGE = AlbertConfig.preset("albert-xxlarge")
+
+
+@pytest.mark.parametrize(("width", "part"), [(768, 0.3), (1024, 0.4), (2048, 0.5), (4096, 0.5)])
+def test_the_assumed_speed_grows_with_the_width(width: int, part: float) -> None:
+    assert estimates.assumed_efficiency(AlbertConfig(hidden_size=width, num_attention_heads=8)) == part
+
+
+COMMAND = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
+
+
+def request(*more: str, gpu: str = "h100", model: str = "albert-xxlarge", config: str = "xxlarge") -> Plan:
+    command = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / f"{config}.json"), "--gpu", gpu]
+    return resolve(parse([*command, *more]))
+
+
+def report(*more: str, gpu: str = "h100") -> str:
+    flags = parse([*COMMAND, "--gpu", gpu, *more])
+    return plan.report(flags, resolve(flags))
+
+
+def test_time_and_cost_follow_from_the_speed() -> None:
+    found = request("--nodes", "2", "--reached-tflops", "500")
+    # 256 rows a GPU, 7.58 TFLOP each
+    computing = 256 * model_flops(XXLARGE, 512, 77) / 500e12
+    assert found.step_seconds == pytest.approx(computing + estimates.collective_seconds(found))
+    assert found.mfu == pytest.approx(500 / 989 * computing / found.step_seconds)
+    assert found.days == pytest.approx(125_000 * found.step_seconds / 86400)
+    assert found.usable_memory == 0.92 * 80 * 2**30
+
+
+def test_more_predictions_cost_more_time_and_memory() -> None:
+    plans = request(), request("--mask-probability", "0.3")
+    assert [found.shape.predictions for found in plans] == [77, 154]
+    flops = [model_flops(XXLARGE, 512, predictions) for predictions in (77, 154)]
+    assert plans[1].step_seconds / plans[0].step_seconds == pytest.approx(flops[1] / flops[0], rel=0.01)
+    assert plans[1].memory.activations > plans[0].memory.activations
+
+
+def test_recomputing_costs_time_and_no_mfu_of_its_own() -> None:
+    plain, again = (request("--activation-checkpointing", what) for what in ("none", "layer"))
+    assert again.step_seconds / plain.step_seconds == pytest.approx(4 / 3, rel=0.01)
+    assert again.mfu < plain.mfu
+    assert again.memory.activations < 0.2 * plain.memory.activations
+    assert again.largest_micro_batch > 2 * plain.largest_micro_batch
+
+
+def test_what_does_not_fit_or_waits_for_the_network_is_said() -> None:
+    assert "warning" not in report()
+    assert "do not fit into the usable 14.82 GB; use a micro-batch of at most" in report(gpu="t4")
+    assert "network-bound" in report("--nodes", "32", "--network-gbit", "10")
+
+
+def test_a_gpu_of_given_figures() -> None:
+    found = request("--gpu-memory", "96", "--gpu-tflops", "500", gpu="rtx-pro-6000")
+    assert found.usable_memory == pytest.approx(0.92 * 96e9)
+    assert found.cluster.gpu.network_gbit == 100
+    assert found.tflops == pytest.approx(250), "half of the peak at this width"
+    known = request("--gpu-memory", "94", gpu="h100")
+    assert (known.cluster.gpu.memory_bytes, known.cluster.gpu.tflops) == (94e9, GPUS["h100"].tflops)
+    with pytest.raises(UserError, match=r"not known; choose one of v100, .* or give --gpu-memory and --gpu-tflops"):
+        request("--gpu-memory", "96", gpu="rtx-pro-6000")
+
+
+def test_the_proposal_is_the_fastest_of_those_that_fit() -> None:
+    wanted = request("--nodes", "16", gpu="v100")
+    best = wanted.fastest()
+    assert best is not None
+    assert best.fits
+    assert best.engine.micro_batch_size * best.engine.accumulation_steps == 32
+    everything = list(wanted.alternatives())
+    assert {(found.checkpointing, found.engine.zero_stage) for found in everything} == {
+        (what, stage) for what in ("none", "layer") for stage in (1, 2, 3)
+    }
+    assert all(found.fits for found in everything)
+    assert best.step_seconds == min(found.step_seconds for found in everything if found.engine.zero_stage < 3)
+    slow = request("--nodes", "8", "--network-gbit", "25").fastest()
+    assert slow is not None
+    assert slow.engine.zero_stage < 3, "stage 3 sends least, but a lower stage fits"
+    assert request("--gpu-memory", "1").fastest() is None
+    assert "nothing fits" in report("--gpu-memory", "1")
+
+
+def test_empty_rows_cost_time_and_are_not_counted_as_work() -> None:
+    # 56 GPUs: at most 74 rows on a GPU, in 5 micro-steps of 15. 4096 of 4200 rows are real.
+    whole, uneven = request("--nodes", "8"), request("--nodes", "7")
+    engine = uneven.engine
+    assert (engine.micro_batch_size, engine.accumulation_steps, engine.empty_rows) == (15, 5, 104)
+    assert uneven.step_seconds / whole.step_seconds == pytest.approx(75 / 64, rel=0.01)
+    assert uneven.mfu / whole.mfu == pytest.approx(4096 / 4200, rel=0.01)
+    printed = report("--nodes", "7")
+    assert "batch: 4096 rows of 512 = 15 x 5 accumulated x 56 GPUs - 104 empty (2.5 % of the computation)" in printed
+    assert "fastest that fits: micro-batch 74 x 1" in printed
+    assert "empty" not in report("--nodes", "8")
+
+
+def test_what_pretrain_refuses_is_refused(tmp_path: Path) -> None:
+    config = json.loads((REPOSITORY / "ds_configs" / "xxlarge.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"zero_optimization": {"stage": 0}}))
+    with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
+        request("--deepspeed_config", str(path))
+    for block, words in (
+        ({"type": "OneCycle", "params": {}}, "OneCycle"),
+        ({"type": "WarmupLR", "params": {"warmup_num_steps": 10**6}}, "warm-up steps do not fit"),
+    ):
+        path.write_text(json.dumps(config | {"scheduler": block}))
+        with pytest.raises(UserError, match=words):
+            request("--deepspeed_config", str(path))
+    path.write_text(json.dumps(config | {"zero_optimization": {"stage": "auto", "reduce_bucket_size": "auto"}}))
+    assert request("--deepspeed_config", str(path)).engine.zero_stage == 1
+
+
+def test_a_measured_speed_replaces_the_assumption() -> None:
+    assert request("--reached-tflops", "600").tflops == 600.0
+    assert "speed of a GPU: 600 TFLOP/s (--reached-tflops)" in report("--reached-tflops", "600")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--gpu", "h1000"], "h1000"),
+        (["--model", "albert-xxxlarge"], "albert-xxlarge"),
+        (["--nodes", "0"], "not at least 1"),
+        (["--network-gbit", "0"], "not above 0"),
+        (["--price-per-gpu-hour", "-1"], "price of at least 0"),
+        (["--mask-probability", "1.5"], "mask_probability is 1.5"),
+        (["--deepspeed_config", "missing.json"], "missing.json"),
+        (["--precision", "bf16", "--gpu", "v100"], "does not have it"),
+        (["--reached-tflops", "0"], "not above 0"),
+        (["--gpuss-per-node", "3"], "did you mean --gpus-per-node"),
+        (["--model-args", "num_hidden_layers=1000000000"], "num_hidden_layers is 1000000000"),
+        (["--steps", "9" * 400], "is not at least 1 and at most 1000000000"),
+    ],
+    ids=lambda more: " ".join(more)[:30],
+)
+def test_mistakes_are_one_line(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan.main([*COMMAND, "--gpu", "h100", *more]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("price", "line"), [(["2.5"], "cost: 5,473 at 2.5 for a GPU-hour"), (["0"], "cost: 0 at 0 for"), ([], "")]
+)
+def test_the_command_prints_every_part(price: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--nodes", "8", "--gpus-per-node", "8", "--gpu", "h100"]
+    assert plan.main([*COMMAND, *words, *(["--price-per-gpu-hour", *price] if price else [])]) == 0
+    printed = capsys.readouterr().out
+    for part in (
+        "albert-xxlarge, 223,158,450 parameters",
+        *(f"\n  {kind}  " for kind in ("weights", "gradients", "optimizer", "activations", "buffers", "update")),
+        "memory of a host: 0.54 GB for the copy of a checkpoint",
+        "largest micro-batch that fits: 86",
+        "assumed",
+        "in collectives",
+        "MFU",
+        "2,189 GPU-hours",
+        "18.75 GB for 7 checkpoints",
+        "fastest that fits",
+        line,
+    ):
+        assert part in printed, part
+    assert ("cost" in printed) == bool(line)
