@@ -10,7 +10,7 @@ from pipeline.engine import optimizers, zero_layout
 from pipeline.engine.config import EngineConfig
 from pipeline.engine.optimizers import describe_groups, parameter_groups
 from pipeline.engine.state import Engine
-from pipeline.tracking.tracker import BLOCKS
+from pipeline.tracking.curves import BLOCKS
 
 
 def initialise(model: nn.Module, config: EngineConfig) -> tuple[Engine, str]:

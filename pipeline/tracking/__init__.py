@@ -1,6 +1,6 @@
-"""Sends the scalars of a run to TensorBoard and to tracking services.
+"""Sends the numbers of a run to TensorBoard, MLflow and Weights & Biases.
 
-tracker      the interface of a tracker, what it knows of its run, and which numbers of a record become curves
-services     MLflow and Weights & Biases, which --track turns on, each in a thread
+curves       which numbers of a record become curves, and which settings others see
 tensorboard  event files with the settings
+services     MLflow and Weights & Biases, which --track turns on, each in a thread
 """

@@ -1,7 +1,11 @@
-"""MLflow and Weights & Biases, which --track turns on. Each has a thread: training never waits for a network."""
+"""MLflow and Weights & Biases, which --track turns on. Each has a thread: training never waits for a network.
+
+DeepSpeed's own monitors cannot do it: they begin another run after a resume, and W&B drops steps that are made again.
+"""
 
 import contextlib
 import importlib.util
+import json
 import os
 import queue
 import re
@@ -9,65 +13,62 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from common.errors import UserError, one_line
-from pipeline.tracking.tracker import Scalars, TrackedRun, Tracker, shown, shown_flat
+from common.files import atomic
+from common.files.json_files import read_as
+from pipeline.tracking.curves import flat, shown
 
 PROJECT = "albert-pretraining"
 """The project or experiment in which services keep runs, if none is named."""
+TRACKERS = "trackers.json"
+"""In the run's directory: for each tracker the id under which it knows the run."""
 MAX_WAITING = 10_000
 """Records that wait for a tracker. Further ones are dropped; metrics.jsonl has them."""
 CLOSE_SECONDS = 30.0
 """How long the end of a run waits for a tracker."""
-_LOGIN_SECONDS = 10  # W&B asks a person at a terminal for a key; a run must not wait for an answer that never comes
-_MLFLOW_PARAMETERS = 100  # MLflow's bound for one call
 _UNSAFE = re.compile(r"[^\w\-. :/]")
 
-JsonBlock = Mapping[str, Any]
+
+_lock = threading.Lock()
+"""The trackers of a run open in threads of their own, and keep their ids in one file."""
 
 
 class MlflowRun:
     """Logs to one MLflow run, which a resumed run continues. MLFLOW_TRACKING_URI names a server or a file store."""
 
-    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
-        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-        if uri.startswith("file:") or (uri and "://" not in uri):
-            # MLflow 3 refuses its own file store without this variable.
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    def __init__(self, name: str, known: str | None, settings: Mapping[str, Any], directory: Path) -> None:
+        # MLflow 3 refuses its own file store without this variable.
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow import MlflowClient
+        from mlflow.entities import Param
 
         self._client: Any = MlflowClient()
-        known = run.id_of("mlflow")
-        self._id = self._start(run) if known is None else known
-        self._client.update_run(self._id, status="RUNNING")
+        if known is None:
+            experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+            found = self._client.get_experiment_by_name(experiment)
+            number = self._client.create_experiment(experiment) if found is None else found.experiment_id
+            known = self._client.create_run(number, run_name=name).info.run_id
+            parameters = [Param(_UNSAFE.sub("_", key), text) for key, text in flat(shown(settings))]
+            for start in range(0, len(parameters), 100):  # MLflow's bound for one call
+                self._client.log_batch(known, params=parameters[start : start + 100])
+        self.id = known
+        self._client.update_run(self.id, status="RUNNING")
 
-    def log(self, scalars: Scalars) -> None:
-        """Logs the scalars of one record in one call."""
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Logs the points of one record in one call."""
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
-        values = scalars.values | scalars.consumed
-        metrics = [Metric(_UNSAFE.sub("_", tag), value, now, scalars.step) for tag, value in values.items()]
-        self._client.log_batch(self._id, metrics=metrics)
+        metrics = [Metric(_UNSAFE.sub("_", tag), value, now, step) for tag, value in values.items()]
+        self._client.log_batch(self.id, metrics=metrics)
 
     def close(self, finished: bool) -> None:
         """Ends the MLflow run: FINISHED, or KILLED if it may be resumed."""
-        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
-
-    def _start(self, run: TrackedRun) -> str:
-        from mlflow.entities import Param
-
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        experiment = self._client.get_experiment_by_name(name)
-        number = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
-        identifier: str = self._client.create_run(number, run_name=run.name).info.run_id
-        run.remember("mlflow", identifier)
-        parameters = [Param(_UNSAFE.sub("_", key), str(value)) for key, value in shown_flat(run.settings).items()]
-        for start in range(0, len(parameters), _MLFLOW_PARAMETERS):
-            self._client.log_batch(identifier, params=parameters[start : start + _MLFLOW_PARAMETERS])
-        return identifier
+        self._client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
 
 
 class WandbRun:
@@ -77,47 +78,42 @@ class WandbRun:
     DeepSpeed JSON has project, group and team.
     """
 
-    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
+    def __init__(self, name: str, known: str | None, settings: Mapping[str, Any], directory: Path) -> None:
         import wandb
 
-        identifier = run.id_of("wandb") or secrets.token_hex(8)
+        block, self.id = (settings.get("deepspeed") or {}).get("wandb") or {}, known or secrets.token_hex(8)
         self._run: Any = wandb.init(
             project=block.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
             group=block.get("group"),
             entity=block.get("team"),
-            name=run.name,
-            id=identifier,
+            name=name,
+            id=self.id,
             resume="allow",
-            dir=os.environ.get("WANDB_DIR") or str(run.directory),
-            config=shown(run.settings),
+            dir=os.environ.get("WANDB_DIR") or str(directory),
+            config=shown(settings),
             allow_val_change=True,
-            settings=wandb.Settings(
-                silent=True, console="off", login_timeout=_LOGIN_SECONDS, disable_git=True, disable_code=True
-            ),
+            # W&B asks a person at a terminal for a key; a run must not wait for an answer that never comes.
+            settings=wandb.Settings(silent=True, console="off", login_timeout=10, disable_git=True, disable_code=True),
         )
-        run.remember("wandb", identifier)
-        for axis in ("step", "tokens", "epochs"):
-            self._run.define_metric(axis, hidden=True)
         self._run.define_metric("*", step_metric="step")
 
-    def log(self, scalars: Scalars) -> None:
-        """Logs the scalars of one record."""
-        self._run.log({**scalars.values, **scalars.consumed, "step": scalars.step})
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Logs the points of one record."""
+        self._run.log({**values, "step": step})
 
     def close(self, finished: bool) -> None:
         """Ends the W&B run; one that may be resumed is marked as failed until then."""
         self._run.finish(exit_code=0 if finished else 1)
 
 
-SERVICES: dict[str, Callable[[TrackedRun, JsonBlock], Tracker]] = {"mlflow": MlflowRun, "wandb": WandbRun}
+SERVICES: dict[str, Callable[..., Any]] = {"mlflow": MlflowRun, "wandb": WandbRun}
 """By name, which is also that of the package and, for W&B, of the block in the DeepSpeed JSON."""
 TRACK_CHOICES = tuple(SERVICES)
 
 
-def wanted(track: Sequence[str], deepspeed: Mapping[str, Any]) -> dict[str, JsonBlock]:
-    """The trackers that --track or the DeepSpeed JSON turns on, by name, with their blocks."""
-    blocks = {name: deepspeed.get(name) or {} for name in SERVICES}
-    return {name: block for name, block in blocks.items() if name in track or block.get("enabled")}
+def wanted(track: Sequence[str], deepspeed: Mapping[str, Any]) -> list[str]:
+    """The names of the trackers that --track or the DeepSpeed JSON turns on."""
+    return [name for name in SERVICES if name in track or (deepspeed.get(name) or {}).get("enabled")]
 
 
 def check(track: Sequence[str], deepspeed: Mapping[str, Any]) -> None:
@@ -128,65 +124,62 @@ def check(track: Sequence[str], deepspeed: Mapping[str, Any]) -> None:
             raise UserError(f"{asked} needs the package {name}: `pip install {name}`, or leave it out")
 
 
-def open_all(track: Sequence[str], deepspeed: Mapping[str, Any], run: TrackedRun) -> list["BackgroundTracker"]:
-    """Opens the trackers that are turned on. Called on rank 0."""
-    return [BackgroundTracker(name, block, run) for name, block in wanted(track, deepspeed).items()]
-
-
 class BackgroundTracker:
-    """Opens a tracker in a thread and passes it the scalars. Prints its first error; training goes on.
+    """Opens a tracker in a thread and passes it the points. Prints its first error; training goes on.
 
     Args:
         name: of the tracker in `SERVICES`.
-        close_seconds: how long `close` waits for it.
+        run: the run's directory.
+        settings: the content of settings.json.
     """
 
-    def __init__(self, name: str, block: JsonBlock, run: TrackedRun, close_seconds: float = CLOSE_SECONDS) -> None:
-        self._name, self._open, self._close_seconds = name, lambda: SERVICES[name](run, block), close_seconds
-        self._waiting: queue.Queue[Scalars | bool] = queue.Queue(MAX_WAITING)
-        self._complained = False
+    def __init__(self, name: str, run: Path, settings: Mapping[str, Any]) -> None:
+        self._name = name
+        self._tasks: queue.Queue[Callable[[Any], Any] | None] = queue.Queue(MAX_WAITING)
+        self._tasks.put(lambda _: _open(name, run, settings))
         # A daemon, so that a process whose tracker does not answer can end.
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
-    def log(self, scalars: Scalars) -> None:
-        """Takes the scalars of one record and returns at once."""
-        try:
-            self._waiting.put_nowait(scalars)
-        except queue.Full:
-            self._complain(f"{MAX_WAITING:,} records wait for it")
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Takes the points of one record and returns at once."""
+        with contextlib.suppress(queue.Full):
+            self._tasks.put_nowait(lambda tracker: tracker.log(step, values))
 
     def close(self, finished: bool) -> None:
-        """Waits until the tracker has taken everything, but no longer than `close_seconds`."""
-        deadline = time.monotonic() + self._close_seconds
+        """Waits until the tracker has taken everything, for CLOSE_SECONDS at most.
+
+        Args:
+            finished: whether the run has ended. Otherwise it may be resumed.
+        """
         with contextlib.suppress(queue.Full):
-            self._waiting.put(finished, timeout=self._close_seconds)
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._thread.is_alive():
-            self._complain(f"it did not take its last records within {self._close_seconds:g} s")
+            for task in (lambda tracker: tracker.close(finished), None):
+                self._tasks.put(task, timeout=CLOSE_SECONDS if self._thread.is_alive() else 0)
+        self._thread.join(CLOSE_SECONDS)
 
     def _work(self) -> None:
-        """The thread: passes on what waits, up to the word whether the run has finished."""
-        tracker: Tracker | None = None
-        with self._complaining():
-            tracker = self._open()
-        while not isinstance(item := self._waiting.get(), bool):
-            with self._complaining():
-                if tracker is not None:
-                    tracker.log(item)
-        with self._complaining():
-            if tracker is not None:
-                tracker.close(item)
+        tracker, has_failed = None, False
+        while (task := self._tasks.get()) is not None:
+            try:
+                tracker = task(tracker) or tracker
+            except Exception as error:
+                if not has_failed:
+                    said = f"the tracker {self._name} failed, training goes on (metrics.jsonl has everything)"
+                    print(f"{said}: {type(error).__name__}: {one_line(error)}", file=sys.stderr, flush=True)
+                has_failed = True
+                if tracker is None:  # it could not be opened
+                    return
 
-    @contextlib.contextmanager
-    def _complaining(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self._complain(f"{type(error).__name__}: {one_line(error)}")
 
-    def _complain(self, reason: str) -> None:
-        if not self._complained:
-            message = f"the tracker {self._name} failed, training goes on (metrics.jsonl has everything): {reason}"
-            print(message, file=sys.stderr, flush=True)
-        self._complained = True
+def _open(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
+    """Opens the tracker under the id by which it knows the run from an earlier start, and records that id."""
+    place, path = run.resolve(), run / TRACKERS
+
+    def ids() -> dict[str, str]:
+        return read_as(path, dict[str, str], "restore it, or move it away") if path.exists() else {}
+
+    title = f"{place.parent.name}-{place.name}" if place.name.startswith("seed-") else place.name
+    tracker = SERVICES[name](title, ids().get(name), settings, run)
+    with _lock:
+        atomic.write_text(path, json.dumps(ids() | {name: tracker.id}, indent=1) + "\n")
+    return tracker

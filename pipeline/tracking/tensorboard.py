@@ -1,39 +1,31 @@
-"""TensorBoard: event files, with the settings of the run."""
+"""TensorBoard: event files in RUN/tensorboard, with the settings of the run."""
 
 import contextlib
 import functools
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from common.text import markdown_table
-from pipeline.tracking.tracker import Plain, Scalars, TrackedRun, shown_flat
+from pipeline.tracking.curves import flat, shown
 
 
-class TensorBoardFiles:
-    """Writes the event files of a run to `RUN/tensorboard`.
+def open_writer(run: Path, step: int, settings: Mapping[str, Any], purge: bool = True) -> Any:
+    """Opens TensorBoard's writer for a run that starts at `step`.
 
     Args:
-        run: the points of later steps than its are dropped.
-        purge: False drops nothing.
+        settings: the content of settings.json.
+        purge: whether the points of later steps are dropped.
     """
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, run: TrackedRun, purge: bool = True) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        _quiet_threads()
-        first = (run.step + 1 if run.step else 0) if purge else None
-        self._writer: Any = SummaryWriter(str(run.directory / "tensorboard"), purge_step=first, flush_secs=10)
-        if run.settings:  # of each start, because some may change
-            rows = ((_cell(name), _cell(value)) for name, value in shown_flat(run.settings).items())
-            self._writer.add_text("settings", markdown_table(["setting", "value"], rows), run.step)
-
-    def log(self, scalars: Scalars) -> None:
-        """Writes the scalars of one record."""
-        for tag, value in scalars.values.items():
-            self._writer.add_scalar(tag, value, scalars.step)
-
-    def close(self) -> None:
-        """Writes what waits."""
-        self._writer.close()
+    _quiet_threads()
+    first = (step + 1 if step else 0) if purge else None
+    writer = SummaryWriter(str(run / "tensorboard"), purge_step=first, flush_secs=10)
+    if settings:  # of each start, because some may change
+        cells = ((f"`{name}`", f"`{' '.join(text.split())}`") for name, text in flat(shown(settings)))
+        writer.add_text("settings", markdown_table(["setting", "value"], list(cells)), step)
+    return writer
 
 
 @functools.cache
@@ -48,9 +40,3 @@ def _quiet_threads() -> None:
             run(thread)
 
     event_file_writer._AsyncWriterThread.run = run_quietly
-
-
-def _cell(value: Plain) -> str:
-    """A value as code in a cell of a Markdown table."""
-    text = " ".join(str(value).split()).replace("`", "'").replace("|", "\\|")
-    return f"`{text}`" if text else ""

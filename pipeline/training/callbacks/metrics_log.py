@@ -11,8 +11,8 @@ from typing import Any
 
 from pipeline.checkpoint.saver import Saved
 from pipeline.tracking import services
-from pipeline.tracking.tensorboard import TensorBoardFiles
-from pipeline.tracking.tracker import Curves, Scalars, TrackedRun
+from pipeline.tracking.curves import curves_of
+from pipeline.tracking.tensorboard import open_writer
 from pipeline.training.callback import Callback
 from pipeline.training.metrics_log import METRICS, drop_after
 from pipeline.training.state import TrainingRun
@@ -33,15 +33,15 @@ class MetricsLog(Callback):
             return
         settings, state = run.settings, run.state
         drop_after(settings.flags.output, state.step, state.evaluation_due is not None)
-        recorded = dataclasses.asdict(settings.record())
-        self._tracked = TrackedRun(settings.flags.output, state.step, recorded)
-        self._curves = Curves(recorded.get("objective"), settings.flags.all_curves)
+        self._recorded = dataclasses.asdict(settings.record())
         self._file = (settings.flags.output / METRICS).open("ab", buffering=0)
         self._unwritten = b""
         self._complained = False
-        self._tensorboard: TensorBoardFiles | None = None
+        self._tensorboard: Any = None
         self._guarded(lambda: self._open_tensorboard(purge=True))
-        self._trackers = services.open_all(settings.flags.track, settings.engine.json, self._tracked)
+        self._consumed: dict[str, float] = {}
+        names = services.wanted(settings.flags.track, settings.engine.json)
+        self._trackers = [services.BackgroundTracker(name, settings.flags.output, self._recorded) for name in names]
 
     def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         """Writes the record of the present step."""
@@ -96,24 +96,27 @@ class MetricsLog(Callback):
             os.fsync(self._file.fileno())
 
     def _open_tensorboard(self, purge: bool) -> None:
-        self._tensorboard = TensorBoardFiles(self._tracked, purge)
+        run = self._run
+        self._tensorboard = open_writer(run.settings.flags.output, run.state.step, self._recorded, purge)
 
     def _write_records(self) -> None:
         while self._unwritten:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
     def _log_curves(self, step: int, metrics: Mapping[str, Any], split: str) -> None:
-        scalars = self._curves.make_scalars(step, split, metrics)
+        values = curves_of(split, metrics, self._recorded.get("objective"), self._run.settings.flags.all_curves)
         if not self._unwritten:  # otherwise the disk is full and would cut an event short
-            self._guarded(lambda: self._write_curves(scalars))
+            self._guarded(lambda: self._write_curves(step, values))
+        if split == "train":  # an evaluation has the axes of the training before it
+            self._consumed = {name: metrics[name] for name in ("tokens", "epochs") if name in metrics}
         for tracker in self._trackers:
-            tracker.log(scalars)
+            tracker.log(step, values | self._consumed)
 
-    def _write_curves(self, scalars: Scalars) -> None:
+    def _write_curves(self, step: int, values: Mapping[str, float]) -> None:
         if self._tensorboard is None:
             self._open_tensorboard(purge=False)
-        assert self._tensorboard is not None
-        self._tensorboard.log(scalars)
+        for tag, value in values.items():
+            self._tensorboard.add_scalar(tag, value, step)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Calls `work`. Prints the first I/O error; training continues after any of them."""

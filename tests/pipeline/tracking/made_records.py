@@ -1,10 +1,7 @@
 """Records of a pre-training run as a trainer logs them, and a log that takes them."""
 
-import contextlib
 from types import SimpleNamespace
-from unittest import mock
 
-from pipeline.tracking import services
 from pipeline.training.callbacks.metrics_log import MetricsLog
 from pipeline.training.state import TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
@@ -43,11 +40,10 @@ def evaluation(step):
     return found
 
 
-def open_log(directory, step=0, record=TASK_RECORD, rank=0, open_trackers=None, evaluation_due=None, **flags):
+def open_log(directory, step=0, record=TASK_RECORD, rank=0, evaluation_due=None, **flags):
     """The `MetricsLog` of a run that starts at `step`, and the run.
 
     Args:
-        open_trackers: opens the trackers, from what they know of the run.
         flags: `track`, and `json` for the DeepSpeed JSON.
     """
     given = SimpleNamespace(
@@ -58,11 +54,7 @@ def open_log(directory, step=0, record=TASK_RECORD, rank=0, open_trackers=None, 
     engine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     state = TrainState(step=step, evaluation_due=evaluation_due)
     run = TrainingRun(given, SimpleNamespace(rank=rank), engine, state)
-    opened = contextlib.nullcontext()
-    if open_trackers is not None:
-        opened = mock.patch.object(services, "open_all", lambda track, json, tracked: open_trackers(tracked))
-    with opened:
-        return MetricsLog(run), run
+    return MetricsLog(run), run
 
 
 def log_run(directory, first, last, record=RECORD, finished=True, **more):

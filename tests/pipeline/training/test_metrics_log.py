@@ -9,6 +9,7 @@ import time
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from pipeline.tracking import services
 from pipeline.training import metrics_log
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.tracking.made_records import TASK_RECORD, open_log
@@ -53,10 +54,7 @@ def test_a_sync_comes_after_the_records_before_it(tmp_path, monkeypatch):
 
 
 def test_other_ranks_write_nothing(tmp_path):
-    def refuse(run):
-        raise AssertionError
-
-    other, _ = open_log(tmp_path, rank=1, open_trackers=refuse)
+    other, _ = open_log(tmp_path, rank=1, track=["wandb"])
     other.log(10, {"loss": 1.0})
     other.on_end()
     assert list(tmp_path.iterdir()) == []
@@ -66,34 +64,30 @@ def test_other_ranks_write_nothing(tmp_path):
 class Tracker:
     """Keeps what it gets."""
 
-    def __init__(self):
-        self.figures, self.finished = [], None
+    id = "1"
 
-    def log(self, figures):
-        self.figures.append(figures)
+    def __init__(self, title, known, settings, directory):
+        self.opened, self.points, self.finished = (title, known, settings, directory), [], None
+
+    def log(self, step, values):
+        self.points.append((step, values))
 
     def close(self, finished):
         self.finished = finished
 
 
-def test_trackers_get_the_curves_of_tensorboard(tmp_path):
-    tracker, runs = Tracker(), []
-
-    def opened(run):
-        runs.append(run)
-        return [tracker]
-
-    log, run = open_log(tmp_path, open_trackers=opened)
-    log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "samples": 80})
+def test_trackers_get_the_curves_of_tensorboard(tmp_path, monkeypatch):
+    trackers = []
+    monkeypatch.setitem(services.SERVICES, "wandb", lambda *given: trackers.append(Tracker(*given)) or trackers[0])
+    log, run = open_log(tmp_path, track=["wandb"])
+    log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "samples": 80, "tokens": 9})
     log.log(10, {"loss": math.nan, "accuracy": 0.5}, "eval")
     run.state.finished = True
     log.on_end()
-    assert [(one.step, one.split, one.values) for one in tracker.figures] == [
-        (10, "train", {"train/loss": 1.5}),
-        (10, "eval", {"eval/accuracy": 0.5}),
-    ]
-    assert tracker.finished is True
-    assert runs[0].settings == dataclasses.asdict(TASK_RECORD)
+    (tracker,) = trackers
+    assert tracker.points == [(10, {"train/loss": 1.5, "tokens": 9}), (10, {"eval/accuracy": 0.5, "tokens": 9})]
+    settings = dataclasses.asdict(TASK_RECORD)
+    assert (tracker.opened, tracker.finished) == ((tmp_path.name, None, settings, tmp_path), True)
     (first, _) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first["trust_ratios"] == {"w": None}
 
