@@ -7,7 +7,7 @@ Shards                        rows of shards as a dataset of torch, for other tr
     training   the commands, as child processes
     models     trained models
     dataset    shards for torch
-    console    the script `albert`
+    cli        the script `albert`
 """
 
 from importlib import import_module

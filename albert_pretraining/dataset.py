@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from data_prep.format.manifest import read_manifest
+from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
 from model.config import IGNORED_LABEL
 from pipeline.data.collate import Batch, Objective

@@ -3,8 +3,8 @@
 import os
 
 from common.files import storage
-from pipeline.inference.predictor import Predictor as Model
-from pipeline.inference.predictor import open_predictor
+from pipeline.finetuning.predictor import Predictor as Model
+from pipeline.finetuning.predictor import open_predictor
 
 __all__ = ["Model", "load"]
 

@@ -18,9 +18,9 @@ from albert_pretraining.models import Model, load
 from common import PREFIX
 from common.errors import UserError
 from common.gpus import gpus_of_driver
-from data_prep.format.manifest import read_manifest
+from data_prep.format.shard_manifest import read_manifest
 from pipeline.checkpoint.run_records import RESULTS, read_results
-from pipeline.training.metrics_log import last_record, read_records
+from pipeline.training.metrics_file import last_record, read_records
 
 Place = str | os.PathLike[str]
 

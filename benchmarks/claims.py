@@ -27,7 +27,7 @@ from model import AlbertConfig
 from model.counts import model_flops
 from pipeline.data.masking import MaskingSettings
 from pipeline.tasks.metrics import seeds_interval
-from pipeline.training.metrics_log import last_record
+from pipeline.training.metrics_file import last_record
 
 PRESET, LENGTH, MASK_PROBABILITY, LEARNING_RATE, CHANCE = "albert-tiny", 128, 0.3, 0.002, 0.5
 METRICS = {"mlm_below_unigram": "MLM", "sop_accuracy": "SOP", "nsp_accuracy": "NSP"}

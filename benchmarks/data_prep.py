@@ -35,10 +35,10 @@ from common.text import markdown_table
 from data_prep.corpus.documents import TRAIN, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
 from data_prep.corpus.work_units import open_corpus, read_texts
-from data_prep.format import manifest as manifests
+from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.jobs.verify import problem_of
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
 

@@ -21,8 +21,8 @@ import numpy as np
 import psutil
 
 from common.command_line import Parser, entry_point
-from data_prep.format.manifest import ShardCounts, ShardManifest, shard_name, write_manifest
 from data_prep.format.pairs import Parts
+from data_prep.format.shard_manifest import ShardCounts, ShardManifest, shard_name, write_manifest
 from data_prep.format.shards import write_shard
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import open_mixture, training_step

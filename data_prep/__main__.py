@@ -51,7 +51,7 @@ JOBS = {
     "shards": Command("data_prep.jobs.make_shards", "turn documents into the rows that training reads"),
     "verify": Command("data_prep.jobs.verify", "check every file of a directory against its manifest"),
     "stats": Command("data_prep.jobs.stats", "print tables and write plots of a shard set"),
-    "show": Command("data_prep.jobs.show", "print rows of a shard set as text", only_rank_0=True),
+    "show": Command("data_prep.jobs.show_rows", "print rows of a shard set as text", only_rank_0=True),
 }
 """The jobs by name."""
 

@@ -22,8 +22,8 @@ def _summary(args: argparse.Namespace) -> str:
 
 
 def _tables(args: argparse.Namespace) -> str:
-    from pipeline.paper.printed_tables import find_table
-    from pipeline.paper.tables import make_tables
+    from pipeline.analysis.paper_tables import make_tables
+    from pipeline.analysis.printed_tables import find_table
 
     names = [find_table(name).name for name in args.tables]
     return make_tables(args.runs, args.out, names, args.additional_data, overwrite=args.overwrite)

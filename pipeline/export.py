@@ -51,9 +51,9 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Exports as the command line asks. UserError: a mistake."""
     args = parser().parse_all(argv)
-    from pipeline.sharing import export  # torch takes seconds to import
+    from pipeline.sharing import write_export  # torch takes seconds to import
 
-    export.run(args)
+    write_export.run(args)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ from collections.abc import Sequence
 
 from pipeline.distributed.exits import run_and_exit
 from pipeline.run.launch import Prepared, run_command
-from pipeline.settings.finetune import FinetuneFlags, parse
+from pipeline.settings.finetune_flags import FinetuneFlags, parse
 
 
 def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
     """Checks a parsed command line. Imports torch and DeepSpeed only when it is called."""
-    from pipeline.finetuning import recipe
+    from pipeline.finetuning import finetuning_recipe
 
-    return recipe.prepare(flags, world_size)
+    return finetuning_recipe.prepare(flags, world_size)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

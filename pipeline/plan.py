@@ -25,8 +25,8 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import GPUS, Cluster, Hardware, find_gpu
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
-from pipeline.settings.pretrain import PretrainFlags
-from pipeline.settings.run import Precision
+from pipeline.settings.pretrain_flags import PretrainFlags
+from pipeline.settings.run_flags import Precision
 
 if TYPE_CHECKING:
     from pipeline.engine.estimates import Plan
@@ -88,7 +88,7 @@ def parser() -> Parser:
 def resolve(flags: PlanFlags) -> "Plan":
     """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
     from model.counts import parameter_counts  # torch takes seconds to import
-    from pipeline.engine import config as engine_config
+    from pipeline.engine import deepspeed_config as engine_config
     from pipeline.engine import workarounds
     from pipeline.engine.estimates import Plan, assumed_efficiency
     from pipeline.pretraining.architecture import parse_fields

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from common.command_line import Parser, entry_point, positive
 from common.files import storage
 from pipeline.settings import declare
-from pipeline.settings.finetune import ColumnFlags
+from pipeline.settings.finetune_flags import ColumnFlags
 
 
 def parser() -> Parser:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
     args.input = None if args.input is None else str(args.input)
-    from pipeline.inference import predict_command  # torch takes seconds to import
+    from pipeline.finetuning import predict_command  # torch takes seconds to import
 
     predict_command.run(args)
 

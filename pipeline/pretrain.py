@@ -36,14 +36,14 @@ from collections.abc import Sequence
 
 from pipeline.distributed.exits import run_and_exit
 from pipeline.run.launch import Prepared, run_command
-from pipeline.settings.pretrain import PretrainFlags, parse
+from pipeline.settings.pretrain_flags import PretrainFlags, parse
 
 
 def prepare(flags: PretrainFlags, world_size: int) -> Prepared:
     """Checks a parsed command line. Imports torch and DeepSpeed only when it is called."""
-    from pipeline.pretraining import recipe
+    from pipeline.pretraining import pretraining_recipe
 
-    return recipe.prepare(flags, world_size)
+    return pretraining_recipe.prepare(flags, world_size)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

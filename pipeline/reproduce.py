@@ -19,10 +19,10 @@ from pathlib import Path
 
 from common.command_line import Parser, entry_point, hours
 from common.errors import UserError
+from pipeline.analysis.experiments import Paths, as_makefile, as_shell, commands
 from pipeline.analysis.finished_runs import digest_of
+from pipeline.analysis.printed_tables import TABLES, Table, find_table
 from pipeline.checkpoint.run_records import SETTINGS, read_record
-from pipeline.paper.experiments import Paths, as_makefile, as_shell, commands
-from pipeline.paper.printed_tables import TABLES, Table, find_table
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
@@ -122,7 +122,7 @@ def check_runs(table: Table, paths: Paths) -> None:
 def collect(table: Table, root: Path, scale: float, additional_data: Path | None) -> str:
     """Makes the ensembles and the table of the runs below `root` that have ended, and returns what is printed."""
     from pipeline.analysis.ensemble import write_ensembles
-    from pipeline.paper.tables import make_tables
+    from pipeline.analysis.paper_tables import make_tables
 
     printed = []
     ended = [root / row.slug / task / "results.json" for row in table.pretrainings for task in table.tasks]

@@ -14,15 +14,15 @@ import numpy as np
 
 from common.command_line import Parser, entry_point
 from common.errors import UserError
-from data_prep.format.manifest import read_manifest
+from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
-from data_prep.jobs import show
+from data_prep.jobs import show_rows
 from data_prep.text.vocabulary import MASK_ID, Vocabulary
 from model.config import IGNORED_LABEL
 from pipeline.data.collate import Batch, Collator
 from pipeline.data.mixture import open_mixture
 from pipeline.settings import declare
-from pipeline.settings.pretrain import MaskingFlags
+from pipeline.settings.pretrain_flags import MaskingFlags
 
 LEGEND = (
     "[CLS] and [SEP] are added. Predicted pieces stand in braces: {piece} is shown to the model as [MASK], "
@@ -39,7 +39,7 @@ LABEL_NAMES = {
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.show", description="Prints rows as training reads them.")
-    show.add_arguments(p)
+    show_rows.add_arguments(p)
     p.add_argument("--epoch", type=int, default=0, metavar="N", help="epoch whose masks and swaps are shown (0)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the run (0)")
     p.add_argument("--objective", choices=tuple(LABEL_NAMES), default="sop", help="sentence loss (sop)")
@@ -58,8 +58,8 @@ def main(argv: Sequence[str]) -> None:
     vocabulary = read_vocabulary(args.directory, read_manifest(args.directory))
     mixture = open_mixture([args.directory], [1], vocabulary.continues_word, args.objective, args.seed, masking)
     (collator,) = mixture.collators
-    rows = show.rows_wanted(args, len(collator.shards))
-    print(textwrap.fill(LEGEND, show.WIDTH) + "\n")
+    rows = show_rows.rows_wanted(args, len(collator.shards))
+    print(textwrap.fill(LEGEND, show_rows.WIDTH) + "\n")
     for index in rows:
         print("\n".join(describe_row(collator, index, args.epoch, vocabulary)))
 
@@ -88,7 +88,7 @@ def describe_row(collator: Collator, index: int, epoch: int, vocabulary: Vocabul
         for segment, name in enumerate("AB"):
             here = np.flatnonzero((pairs == pair) & (batch.token_type_ids[0] == segment)).tolist()
             if here:
-                yield show.paragraph(f"    {name}  ", " ".join(pieces[position] for position in here))
+                yield show_rows.paragraph(f"    {name}  ", " ".join(pieces[position] for position in here))
     yield ""
 
 

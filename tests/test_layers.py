@@ -154,8 +154,8 @@ def test_imports_point_downwards() -> None:
 @pytest.mark.parametrize(
     ("module", "imported", "rules", "around"),
     [
-        ("pipeline.training.state", "pipeline.engine.build", (), []),
-        ("pipeline.data.collate", "pipeline.training.state", (0,), ["pipeline.data", "pipeline.training"]),
+        ("pipeline.training.training_run", "pipeline.engine.build", (), []),
+        ("pipeline.data.collate", "pipeline.training.training_run", (0,), ["pipeline.data", "pipeline.training"]),
         ("pipeline.paper.costs", "pipeline.plan", (0, 3), []),
         ("pipeline.export", "pipeline.pretrain", (3,), []),  # of one layer, but still an entry point
         ("data_prep.sources.books", "data_prep.jobs.extract", (1,), ["data_prep.jobs", "data_prep.sources"]),

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.chaos.faults import KINDS
 from benchmarks.chaos.training import HANG_SECONDS, HOST_SECONDS, RENDEZVOUS, SAVE_INTERVAL
 from pipeline.checkpoint.files import load_weights
-from pipeline.training import metrics_log
+from pipeline.training import metrics_file
 
 EXACT = ("samples", "tokens", "epochs", "learning_rate")
 """Keys of a record that must be the same."""
@@ -43,7 +43,7 @@ def compare(run: Path, undisturbed: Path, start: Path, steps: int) -> dict[str, 
         start: the run whose model both went on from.
         steps: of each run.
     """
-    records, wanted = (metrics_log.read_records(one, "train") for one in (run, undisturbed))
+    records, wanted = (metrics_file.read_records(one, "train") for one in (run, undisturbed))
     differences = []
     if any([one["step"] for one in logged] != list(range(1, steps + 1)) for logged in (records, wanted)):
         differences.append("the logged steps")

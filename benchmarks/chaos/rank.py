@@ -20,8 +20,8 @@ from pipeline import pretrain
 from pipeline.distributed.exits import run_and_exit
 from pipeline.run import start
 from pipeline.training.callback import Callback
-from pipeline.training.state import TrainingRun
 from pipeline.training.trainer import Trainer
+from pipeline.training.training_run import TrainingRun
 
 STEPS = "steps.log"
 TENSOR = "albert.embeddings.word_embeddings.weight"

@@ -28,7 +28,7 @@ from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.rendezvous import reserve_port
-from pipeline.engine import config as engine_config
+from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.estimates import Plan
 from pipeline.engine.hardware import GPUS, Cluster, Hardware
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.files import read_whole
-from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest
 from pipeline.engine.optimizers import KINDS
 

@@ -25,7 +25,7 @@ from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.registry import find_task
-from pipeline.training.metrics_log import read_records
+from pipeline.training.metrics_file import read_records
 
 PRETRAINING_PART, FINETUNING_PART = 0.45, 0.42
 """Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""

@@ -16,7 +16,7 @@ from common.text import markdown_table
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
 from pipeline.tasks.metrics import Interval
-from pipeline.training.metrics_log import read_records
+from pipeline.training.metrics_file import read_records
 
 matplotlib.use("Agg")  # no display is needed
 

@@ -20,7 +20,7 @@ import rensa
 import xxhash
 from numpy.typing import NDArray
 
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 
 Method = Literal["none", "exact", "near"]
 

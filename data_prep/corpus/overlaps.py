@@ -32,8 +32,8 @@ from data_prep.corpus.fingerprints import LONG_TEXT, WordHashes, skeleton
 from data_prep.corpus.work_units import Corpus, WorkUnit, read_texts
 from data_prep.mpi.executor import Ranks
 from data_prep.mpi.ledger import Ledger, UnitRecord
-from data_prep.text.encoder import text_array
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
+from data_prep.text.text_encoder import text_array
 
 IntArray = NDArray[np.int64]
 

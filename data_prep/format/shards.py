@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from common.errors import UserError, one_line
 from common.files.atomic import replacing
-from data_prep.format.manifest import ShardFile, ShardManifest, describe_file, read_manifest
 from data_prep.format.pairs import Parts
+from data_prep.format.shard_manifest import ShardFile, ShardManifest, describe_file, read_manifest
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 
 _UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")

@@ -23,14 +23,14 @@ from common.files.locks import LOCK
 from data_prep.corpus import dedup, overlaps
 from data_prep.corpus.documents import HELD_OUT, SPLITS, TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
-from data_prep.format import manifest as manifests
 from data_prep.format import pairs, shards
-from data_prep.format.manifest import ShardCounts, ShardFile, ShardManifest
+from data_prep.format import shard_manifest as manifests
+from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 from data_prep.sources.tasks import task_files, task_texts
-from data_prep.text.encoder import Encoder, without_cyclic_collection
 from data_prep.text.sentences import iterate_sentences
+from data_prep.text.text_encoder import Encoder, without_cyclic_collection
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 
 MAX_SENTENCES_IN_MEMORY = 32_768  # encoded in one call; bounds the memory for Python objects

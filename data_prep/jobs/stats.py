@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from common.errors import UserError
 from common.files import outputs
 from data_prep.format import shards
-from data_prep.format.manifest import ShardFile, ShardManifest
+from data_prep.format.shard_manifest import ShardFile, ShardManifest
 from data_prep.mpi import executor
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 

@@ -35,7 +35,7 @@ from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_text
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 from data_prep.text.languages import ENGLISH
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,
     CHARACTER_COVERAGE,

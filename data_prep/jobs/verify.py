@@ -11,7 +11,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.files.checksums import FileEntry, file_checksum
 from data_prep.corpus import documents
-from data_prep.format import manifest as shard_manifest
+from data_prep.format import shard_manifest as shard_manifest
 from data_prep.format.shards import read_checked, read_vocabulary
 from data_prep.mpi import executor
 from data_prep.text.vocabulary import VOCABULARY_FILES

@@ -13,7 +13,7 @@ from common.files.places import plain_name
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS, PretrainRecord, read_record, read_results
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
-from pipeline.training import metrics_log
+from pipeline.training import metrics_file
 
 MAX_ORIGINS = 20
 """Runs in a chain of fine-tunings that start from each other."""
@@ -33,7 +33,7 @@ class Pretrained:
 
     def last(self, split: str) -> dict[str, Any]:
         """The newest record of split "train" or "eval" in `metrics.jsonl`; empty if there is none."""
-        return metrics_log.last_record(self.directory, split) or {}
+        return metrics_file.last_record(self.directory, split) or {}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from common.errors import UserError
 from common.text import quantity
 from pipeline.checkpoint.run_records import PretrainRecord, read_record
-from pipeline.training import metrics_log
+from pipeline.training import metrics_file
 
 
 def last_number(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
@@ -48,7 +48,7 @@ def summarise(directory: Path, export: Path) -> str:
     record = read_record(directory)
     if not isinstance(record, PretrainRecord):
         raise UserError(f"{directory} is a fine-tuning run; its metrics are in {directory / 'results.json'}")
-    training, evaluations = (metrics_log.read_records(directory, split) for split in ("train", "eval"))
+    training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
         raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
 

@@ -1,13 +1,13 @@
 """A run's directory and its checkpoints, which load on any number of ranks, at any ZeRO stage and in any precision.
 
-manifest       the form of a checkpoint on disk: names of files, record of files and tensors
-files          writes, verifies and reads one rank's part of a checkpoint; needs no other rank
-retention      publishes a checkpoint, finds the newest and the best, deletes old ones, cleans up
-saver          saves an engine on all ranks together, while training goes on
-loader         loads an engine on all ranks together
-run_records    what settings.json, metrics.jsonl and results.json must hold
-mirror         uploads a run to object storage, and restores it from there
-run_directory  the other files of a run: its lock, its settings, its vocabulary
-initial_weights  reads the weights and the vocabulary that another run starts from; loads the model of a run
-new_vocabulary  carries the embeddings of trained weights over to another vocabulary
+checkpoint_manifest  the form of a checkpoint on disk: names of files, record of files and tensors
+files                writes, verifies and reads one rank's part of a checkpoint; needs no other rank
+retention            publishes a checkpoint, finds the newest and the best, deletes old ones, cleans up
+saver                saves an engine on all ranks together, while training goes on
+loader               loads an engine on all ranks together
+run_records          what settings.json, metrics.jsonl and results.json must hold
+mirror               uploads a run to object storage, and restores it from there
+run_directory        the other files of a run: its lock, its settings, its vocabulary
+initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
+new_vocabulary       carries the embeddings of trained weights over to another vocabulary
 """

@@ -1,6 +1,6 @@
 """Writes, verifies and reads one rank's part of a checkpoint. Needs no other rank: no collectives.
 
-`pipeline.checkpoint.manifest` describes the files.
+`pipeline.checkpoint.checkpoint_manifest` describes the files.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from torch import Tensor
 from common.errors import UserError
 from common.files.atomic import set_default_mode, sync
 from common.files.json_files import Count, Finite, check_as
-from pipeline.checkpoint.manifest import (
+from pipeline.checkpoint.checkpoint_manifest import (
     MANIFEST,
     STATE,
     CheckpointManifest,
@@ -32,7 +32,7 @@ from pipeline.checkpoint.retention import find_latest
 from pipeline.engine.optimizers import KINDS
 
 if TYPE_CHECKING:
-    from pipeline.engine.state import TensorState
+    from pipeline.engine.engine_state import TensorState
 
 WRITE_ERRORS = (OSError, SafetensorError)
 """What `write_rank_file` and `write_state` raise for a full disk, an I/O error or a missing directory."""

@@ -19,13 +19,13 @@ import torch.distributed as dist
 
 from common.errors import UserError
 from pipeline.checkpoint import files, retention
+from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint
 from pipeline.checkpoint.files import VerifiedCheckpoint
-from pipeline.checkpoint.manifest import DamagedCheckpoint
 from pipeline.distributed.control import all_or_raise, gather_all
-from pipeline.engine import state as engine_state
+from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
+from pipeline.engine.engine_state import Engine
 from pipeline.engine.lamb import TensorSlice
-from pipeline.engine.state import Engine
 
 
 def load_latest(engine: Engine, directory: Path) -> dict[str, Any] | None:

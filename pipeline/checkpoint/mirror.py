@@ -17,7 +17,7 @@ from common.files import atomic
 from common.files.json_files import parse_object, read_object
 from common.files.storage import Store
 from pipeline.checkpoint import retention, run_directory
-from pipeline.checkpoint.manifest import MANIFEST
+from pipeline.checkpoint.checkpoint_manifest import MANIFEST
 from pipeline.checkpoint.run_records import SETTINGS
 
 MIRROR = "mirror.json"

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files.atomic import sync, write_text
-from pipeline.checkpoint.manifest import LATEST, MANIFEST, OWN_FILES, CheckpointManifest, DamagedCheckpoint, check
+from pipeline.checkpoint.checkpoint_manifest import (
+    LATEST,
+    MANIFEST,
+    OWN_FILES,
+    CheckpointManifest,
+    DamagedCheckpoint,
+    check,
+)
 
 _NAME = re.compile(r"step-(\d{8,})")
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")

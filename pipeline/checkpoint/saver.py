@@ -27,14 +27,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.checkpoint import files, retention
+from pipeline.checkpoint.checkpoint_manifest import STATE, CheckpointManifest, StoredTensor
 from pipeline.checkpoint.files import WrittenFile
-from pipeline.checkpoint.manifest import STATE, CheckpointManifest, StoredTensor
 from pipeline.distributed.control import all_or_raise, gather_all
-from pipeline.engine import state as engine_state
+from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
+from pipeline.engine.engine_state import Engine, TensorState
 from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS
-from pipeline.engine.state import Engine, TensorState
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ import deepspeed
 from torch import nn
 
 from pipeline.engine import optimizers, zero_layout
-from pipeline.engine.config import EngineConfig
+from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.optimizers import describe_groups, parameter_groups
-from pipeline.engine.state import Engine
+from pipeline.engine.engine_state import Engine
 from pipeline.tracking.curves import BLOCKS
 
 

@@ -26,7 +26,7 @@ from model.layers.heads import CHUNK
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape
 from pipeline.data.packed_rows import offset_count
-from pipeline.engine.config import EngineConfig
+from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.hardware import Cluster
 
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}

@@ -223,7 +223,7 @@ def reject_unsafe_settings(config: Mapping[str, Any]) -> None:
     """Rejects settings of a DeepSpeed JSON under which training or a resume would be wrong.
 
     Args:
-        config: the JSON as `pipeline.engine.config.fit` returns it.
+        config: the JSON as `pipeline.engine.deepspeed_config.fit` returns it.
     Raises:
         UserError: with the setting and the remedy.
     """

@@ -16,14 +16,14 @@ from pipeline.data import sampler
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.finetuning.settings import FinetuneSettings
+from pipeline.finetuning.finetune_settings import FinetuneSettings
 from pipeline.tasks.kind import Features, SampleOutput
 from pipeline.tasks.task import SpanLimits, Splits, Task
 from pipeline.training.callback import REMEDY, TrainingFailed
 from pipeline.training.training_task import Evaluation, Pace, without_pauses
 
 if TYPE_CHECKING:
-    from pipeline.engine.state import Engine
+    from pipeline.engine.engine_state import Engine
 
 TOKENS_IN_BATCH = 8192
 """Of an evaluation."""

@@ -21,7 +21,7 @@ from pipeline.tasks.own_tasks import RECORD, record_of
 from pipeline.tasks.task import Task
 
 if TYPE_CHECKING:
-    from pipeline.finetuning.settings import FinetuneSettings
+    from pipeline.finetuning.finetune_settings import FinetuneSettings
 
 
 def write_results(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from data_prep.format.manifest import ShardManifest
+from data_prep.format.shard_manifest import ShardManifest
 from model.config import AlbertConfig
 from model.layers.encoder import block_indices
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.corpus.documents import HELD_OUT, TRAIN
-from data_prep.format.manifest import ShardManifest
+from data_prep.format.shard_manifest import ShardManifest
 from data_prep.format.shards import ShardSet, open_shards
 from data_prep.text.vocabulary import find_vocabulary
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord

@@ -21,7 +21,7 @@ from pipeline.training.meter import Meter, sum_over_ranks
 from pipeline.training.training_task import Pace, without_pauses
 
 if TYPE_CHECKING:
-    from pipeline.engine.state import Engine
+    from pipeline.engine.engine_state import Engine
 
 T = TypeVar("T", Tensor, float)
 

@@ -27,7 +27,7 @@ from common.files import atomic, outputs
 from common.files.checksums import file_checksum
 from common.files.places import cannot_write
 from common.files.storage import cache_directory
-from data_prep.format.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
+from data_prep.format.shard_manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
 from data_prep.format.shards import BLOCK_ROWS, block_checksums
 from data_prep.jobs.verify import problem_of
 from pipeline.distributed.control import ControlGroup

@@ -11,10 +11,10 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.distributed.control import ControlGroup
 from pipeline.run.initial_model import InitialModel
-from pipeline.settings.run import RunFlags
+from pipeline.settings.run_flags import RunFlags
 from pipeline.training.run_settings import RunSettings
-from pipeline.training.state import TrainingRun
 from pipeline.training.step_metrics import Throughput
+from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 

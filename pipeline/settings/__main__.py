@@ -3,13 +3,13 @@
 from typing import Any
 
 from pipeline.settings.declare import flags_of
-from pipeline.settings.finetune import FinetuneFlags
-from pipeline.settings.pretrain import PretrainFlags
+from pipeline.settings.finetune_flags import FinetuneFlags
+from pipeline.settings.pretrain_flags import PretrainFlags
 
 _OPENING = """# Flags
 
 This page lists the flags of `pipeline.pretrain` and `pipeline.finetune`. It is made from
-[pipeline/settings/](../pipeline/settings/pretrain.py) by `python -m pipeline.settings > docs/flags.md`.
+[pipeline/settings/](../pipeline/settings/pretrain_flags.py) by `python -m pipeline.settings > docs/flags.md`.
 
 Each flag can be given in a YAML file, with the flag's name without the dashes as the key. The command line wins over
 the file. Paths are those of the current directory. For example, with `examples/run.yaml`:

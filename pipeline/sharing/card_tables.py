@@ -21,7 +21,7 @@ from pipeline.checkpoint.run_records import (
 from pipeline.data.mixture import names_of
 from pipeline.tasks.metrics import Interval, is_share, wilson_interval
 from pipeline.tasks.task import Task
-from pipeline.training import metrics_log
+from pipeline.training import metrics_file
 
 Row = tuple[str, ...]
 
@@ -138,7 +138,7 @@ def describe_cost(run: Path, last_step: int, record: PretrainRecord | FinetuneRe
     Raises:
         UserError: metrics.jsonl cannot be read.
     """
-    lines = [line for line in metrics_log.read_records(run, "train") if line["step"] <= last_step]
+    lines = [line for line in metrics_file.read_records(run, "train") if line["step"] <= last_step]
     last, speed, ranks = lines[-1] if lines else {}, sustained_speed(lines), record.world_size
     seconds, device = last.get("seconds"), f" of {record.device}" if record.device else ""
     return _rows(
@@ -160,7 +160,7 @@ def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
     Raises:
         UserError: a record cannot be read.
     """
-    record = next((one for one in metrics_log.read_records(run, "eval") if one["step"] == step), {})
+    record = next((one for one in metrics_file.read_records(run, "eval") if one["step"] == step), {})
     numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
     if task is None:
         settings = read_record(run)

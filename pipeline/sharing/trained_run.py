@@ -13,7 +13,7 @@ from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, read_record
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
-from pipeline.training import metrics_log
+from pipeline.training import metrics_file
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TrainedRun:
         if self.task is not None:
             found, remedy = find_best(self.directory / "checkpoints"), "fine-tune with a dev set"
         else:
-            records = metrics_log.read_records(self.directory, "eval")
+            records = metrics_file.read_records(self.directory, "eval")
             losses = {record["step"]: record["loss"] for record in records if record.get("loss") is not None}
             evaluated = [tag for tag in self._tags() if step_of(tag) in losses]
             found = min(evaluated, key=lambda tag: (losses[step_of(tag)], -step_of(tag)), default=None)

@@ -1,8 +1,8 @@
 """The metrics of classes and numbers, and their 95 % intervals.
 
 Values are shares and correlations, from -1 or 0 to 1; `rmse` has the unit of the labels. A metric is one function of
-predictions and labels. The bootstrap calls the same function on resampled examples. `pipeline.tasks.kinds.tags` has the
-metrics of tags, and `pipeline.tasks.kinds.answers` those of SQuAD.
+predictions and labels. The bootstrap calls the same function on resampled examples. `pipeline.tasks.kinds.tagging` has
+the metrics of tags, and `pipeline.tasks.kinds.answers` those of SQuAD.
 """
 
 import math

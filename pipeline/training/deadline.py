@@ -4,9 +4,9 @@ The time of a run is the wall-clock time of all its starts. The time between two
 what a start that was killed took after its last checkpoint.
 """
 
-from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
+from pipeline.checkpoint.checkpoint_manifest import BYTES_A_PARAMETER
 from pipeline.engine import step as engine_step
-from pipeline.engine.state import Engine
+from pipeline.engine.engine_state import Engine
 
 MARGIN = 1.25
 """Measured times are multiplied by this factor and reserved."""

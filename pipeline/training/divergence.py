@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.training.callback import REMEDY, TrainingFailed
-from pipeline.training.state import TrainingRun
+from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import Evaluation
 
 NON_FINITE_STEPS = 10

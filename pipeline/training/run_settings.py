@@ -8,8 +8,8 @@ from typing import Any
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.run_records import RunRecord
 from pipeline.data.sampler import Ranges
-from pipeline.engine.config import EngineConfig
-from pipeline.settings.run import RunFlags
+from pipeline.engine.deepspeed_config import EngineConfig
+from pipeline.settings.run_flags import RunFlags
 from pipeline.training import schedule
 from pipeline.training.schedule import Schedule
 

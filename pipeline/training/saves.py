@@ -7,7 +7,7 @@ from pipeline.checkpoint.saver import Saved, SaveFailed, Saver
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.engine.checksums import differing_ranks, weights_checksum
 from pipeline.training.callback import TrainingFailed
-from pipeline.training.state import TrainingRun
+from pipeline.training.training_run import TrainingRun
 
 
 class Saves:

@@ -14,10 +14,10 @@ from pipeline.data.collate import BatchShape
 from pipeline.data.sampler import batch_of_step
 from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
-from pipeline.engine.config import Precision
+from pipeline.engine.deepspeed_config import Precision
 from pipeline.engine.hardware import find_by_device_name
 from pipeline.training.meter import Meter, sum_over_ranks
-from pipeline.training.state import Lap, TrainingRun
+from pipeline.training.training_run import Lap, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 

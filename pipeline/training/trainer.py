@@ -21,8 +21,8 @@ from pipeline.training.deadline import Deadline, expected_save_seconds
 from pipeline.training.divergence import Divergence, check_trial
 from pipeline.training.saves import Saves
 from pipeline.training.schedule import step_of_progress
-from pipeline.training.state import TrainingRun
 from pipeline.training.step_metrics import StepMetrics, Throughput
+from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 MicroBatches = Sequence[Any]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from pipeline.engine.state import Engine
+    from pipeline.engine.engine_state import Engine
 
 T = TypeVar("T")
 

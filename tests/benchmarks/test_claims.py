@@ -10,7 +10,7 @@ from benchmarks import claims
 from benchmarks.claims import CONTENT, SIDES, SMALL, section, stages
 from benchmarks.shared import commands
 from data_prep.__main__ import main as data_prep
-from pipeline.settings import pretrain
+from pipeline.settings import pretrain_flags
 from tests.data_prep.corpora import make_sentences
 from tests.pipeline.workers.forked import ForkedCommands
 
@@ -23,7 +23,7 @@ def test_all_sides_of_a_claim_get_the_same_compute(tmp_path):
     *_, runs = stages(list(SIDES), SMALL, [tmp_path], 3, tmp_path)
     assert len({command.done for command in runs}) == 9 * 3
     for command in runs:
-        args = pretrain.parse(command.argv[3:])
+        args = pretrain_flags.parse(command.argv[3:])
         side = SIDES[args.output.parts[-2]]
         assert (args.output / "done", args.objective, args.max_ngram) == (command.done, side.objective, side.max_ngram)
 

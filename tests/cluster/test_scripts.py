@@ -15,7 +15,7 @@ from deepspeed.launcher.runner import parse_args
 from deepspeed.utils.numa import parse_range_list
 from torch.distributed.run import get_args_parser
 
-from pipeline.settings import pretrain
+from pipeline.settings import pretrain_flags
 from tests.cluster.hosts import REPOSITORY
 from tests.pipeline.conftest import await_step
 from tests.pipeline.test_pretrain import CONFIG, SMALL
@@ -198,5 +198,5 @@ def test_the_manifest_is_valid_and_its_parts_agree():
     assert "POD_IP" in variables
     assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
     assert found.training_script == "pipeline.pretrain"
-    flags = pretrain.parse(found.training_script_args)
+    flags = pretrain_flags.parse(found.training_script_args)
     assert (REPOSITORY / flags.deepspeed_config).exists()

@@ -25,7 +25,7 @@ from data_prep.corpus.documents import (
     write_manifest,
     writing_part,
 )
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, SentencePieceVocabulary
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,17 +10,17 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import parse as parse_job
 from pipeline import evaluate, export, plan, predict, reproduce, show
-from pipeline.settings import finetune, pretrain
+from pipeline.settings import finetune_flags, pretrain_flags
 from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
 
 PARSERS: dict[str, Callable[[list[str]], object]] = {
     "data_prep": parse_job,
     "pipeline.export": lambda words: export.parser().parse_all(words),
     "pipeline.evaluate": lambda words: evaluate.parser().parse_args(words),
-    "pipeline.finetune": lambda words: finetune.parser().parse_all(words),
+    "pipeline.finetune": lambda words: finetune_flags.parser().parse_all(words),
     "pipeline.predict": lambda words: predict.parser().parse_all(words),
     "pipeline.plan": plan.parse,
-    "pipeline.pretrain": pretrain.parse,
+    "pipeline.pretrain": pretrain_flags.parse,
     "pipeline.reproduce": lambda words: reproduce.parser().parse_all(words),
     "pipeline.show": lambda words: show.parser().parse_all(words),
 }

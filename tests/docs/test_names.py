@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.plan import PlanFlags
 from pipeline.settings.declare import flags_of
-from pipeline.settings.finetune import FinetuneFlags
-from pipeline.settings.pretrain import PretrainFlags
+from pipeline.settings.finetune_flags import FinetuneFlags
+from pipeline.settings.pretrain_flags import PretrainFlags
 from tests.docs.pages import PAGES, REPOSITORY, blocks_of
 
 FOLDERS = "benchmarks|common|data_prep|docs|ds_configs|examples|model|pipeline|tests"

@@ -13,12 +13,12 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from tokenizers import Tokenizer
 
 from common.normalization import ALBERT_NORMALIZATION, Normalization
-from data_prep.text.encoder import Encoder, OffsetEncoder
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
+from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
-from pipeline.inference import pretrained
+from pipeline.finetuning import pretrained
 from tests.data_prep import corpora
 from tests.data_prep.foreign_pages import WIKIS
 from tests.model.examples import few_examples, tiny_config

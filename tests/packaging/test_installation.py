@@ -18,7 +18,7 @@ from tests.docs.pages import blocks_of
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WORK = ("pipeline.pretraining.recipe", "pipeline.finetuning.recipe")
+WORK = ("pipeline.pretraining.pretraining_recipe", "pipeline.finetuning.finetuning_recipe")
 """What entry points import late."""
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 

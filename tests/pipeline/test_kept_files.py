@@ -13,7 +13,7 @@ from model import huggingface
 from pipeline import evaluate, export, finetune, pretrain
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_pretrained
-from pipeline.sharing.export import export_usual
+from pipeline.sharing.write_export import export_usual
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.sharing import runs

@@ -3,8 +3,8 @@
 texts        classes and numbers of texts and pairs: GLUE
 multi_label  any number of labels for a text
 choices      questions with options: RACE
-tags         a class for each token
-spans        answers in a passage: SQuAD
+tagging      a class for each token
+questions    answers in a passage: SQuAD
 logits       what the first three share: logits in .npz files, and their metrics
 answers      questions, passages and answers of SQuAD, their JSON files and metrics
 best_spans   the most probable answers of a window
@@ -14,8 +14,8 @@ row_packing  texts as tokens, and sequences packed into rows
 from pipeline.tasks.kind import Kind
 from pipeline.tasks.kinds.choices import Choice
 from pipeline.tasks.kinds.multi_label import MultiLabel
-from pipeline.tasks.kinds.spans import ConditionedSpans, Spans
-from pipeline.tasks.kinds.tags import Tagging
+from pipeline.tasks.kinds.questions import ConditionedSpans, Spans
+from pipeline.tasks.kinds.tagging import Tagging
 from pipeline.tasks.kinds.texts import Classification, Regression
 
 KINDS: dict[str, Kind] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.text.encoder import Encoder
+from data_prep.text.text_encoder import Encoder
 from data_prep.text.vocabulary import Vocabulary
 from model.config import IGNORED_LABEL as IGNORED_LABEL
 from pipeline.data.packed_rows import PackedRows, blank_rows, place_sequences, sequence_length

@@ -8,9 +8,9 @@ from pipeline.distributed.exits import StopSignals
 from pipeline.training.callback import cannot_begin
 from pipeline.training.callbacks.console import Console
 from pipeline.training.callbacks.metrics_log import MetricsLog
-from pipeline.training.state import TrainingRun
 from pipeline.training.step_metrics import Throughput
 from pipeline.training.trainer import Trainer
+from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 

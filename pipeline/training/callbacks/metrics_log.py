@@ -14,8 +14,8 @@ from pipeline.tracking import services
 from pipeline.tracking.curves import curves_of
 from pipeline.tracking.tensorboard import open_writer
 from pipeline.training.callback import Callback
-from pipeline.training.metrics_log import METRICS, drop_after
-from pipeline.training.state import TrainingRun
+from pipeline.training.metrics_file import METRICS, drop_after
+from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import Evaluation
 
 

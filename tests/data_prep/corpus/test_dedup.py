@@ -23,7 +23,7 @@ from data_prep.corpus.documents import (
     part_name,
     write_manifest,
 )
-from data_prep.format import manifest as manifests
+from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.mpi import executor
 from data_prep.text.sentences import split_sentences

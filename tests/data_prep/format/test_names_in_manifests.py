@@ -8,7 +8,7 @@ import pytest
 from common.errors import UserError
 from common.files.checksums import content_checksum
 from data_prep.corpus import documents
-from data_prep.format import manifest as manifests
+from data_prep.format import shard_manifest as manifests
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ import pytest
 import yaml
 
 from common.errors import UserError
-from data_prep.format import manifest as manifests
+from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
-from data_prep.format.manifest import dataset_card
 from data_prep.format.pairs import Parts
+from data_prep.format.shard_manifest import dataset_card
 
 GOLDEN_SHARD = """
     eNrNU71SwkAQ3oQQIqaIM+hQMJrSwnEoKSgsKSx4A0HJCCM/jkSHksJxLFNYUFhQ+hg+g09gYWnhE3h+d7kEZgVJ6c7c7e193363d9kIIURkEn

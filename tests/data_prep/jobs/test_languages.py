@@ -9,7 +9,7 @@ import transformers
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.format.shards import open_shards
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 from model import AlbertForPreTraining, huggingface
 from tests.data_prep import foreign_pages

@@ -16,10 +16,10 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus.documents import Document
-from data_prep.format import manifest as manifests
+from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.format.pairs import max_pairs
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora

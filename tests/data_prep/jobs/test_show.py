@@ -10,8 +10,8 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardRow
-from data_prep.jobs.show import describe_row, rows_wanted
-from data_prep.text.normalization import normalize
+from data_prep.jobs.show_rows import describe_row, rows_wanted
+from data_prep.text.normalize import normalize
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
 

@@ -12,7 +12,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from common.errors import UserError
 from common.files.outputs import MARKER
 from data_prep.__main__ import main
-from data_prep.format import manifest as manifests
+from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.jobs import stats
 from data_prep.text.vocabulary import Vocabulary

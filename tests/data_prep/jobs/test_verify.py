@@ -14,7 +14,7 @@ from common.errors import UserError
 from common.files.checksums import file_checksum
 from data_prep.__main__ import main
 from data_prep.corpus.documents import read_manifest, write_manifest
-from data_prep.format import manifest as manifests
+from data_prep.format import shard_manifest as manifests
 from tests.data_prep import corpora
 
 

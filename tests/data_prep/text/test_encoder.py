@@ -7,10 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from common.normalization import Normalization
-from data_prep.text import encoder as encoder_module
-from data_prep.text.encoder import Encoder, OffsetEncoder
-from data_prep.text.normalization import normalize, normalize_word
+from data_prep.text import text_encoder as encoder_module
+from data_prep.text.normalize import normalize, normalize_word
 from data_prep.text.sentencepiece_vocabulary import WORD_START
+from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 from tests.data_prep import corpora
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.normalization import Normalization
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 
 
 def reference(text: str) -> str:

@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
 from common.normalization import Normalization
-from data_prep.text.normalization import normalize
+from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import (
     SPECIAL_PIECES,
     SentencePieceVocabulary,

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from data_prep.text.encoder import Encoder, OffsetEncoder
+from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Vocabulary
 from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, WordPieceVocabulary, train_wordpiece
 from tests.data_prep import corpora

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import numpy as np
 
+from pipeline.analysis.printed_tables import BATCH
 from pipeline.data.masking import MaskingSettings
-from pipeline.paper.printed_tables import BATCH
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 from tests.pipeline.records import pretrain_record, write

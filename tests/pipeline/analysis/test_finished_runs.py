@@ -4,7 +4,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline.analysis.finished_runs import MAX_ORIGINS, find_runs
-from pipeline.paper.printed_tables import PreTraining
+from pipeline.analysis.printed_tables import PreTraining
 from tests.pipeline.analysis import made_runs
 
 

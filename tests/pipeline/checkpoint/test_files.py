@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 from common.errors import UserError
 from common.files.checksums import content_checksum
 from pipeline.checkpoint import files, retention
-from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key
-from pipeline.checkpoint.manifest import (
+from pipeline.checkpoint.checkpoint_manifest import (
     MANIFEST,
     CheckpointManifest,
     DamagedCheckpoint,
@@ -28,6 +27,7 @@ from pipeline.checkpoint.manifest import (
     check,
     read_content,
 )
+from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key
 from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name
 from tests.pipeline.sharing import runs
 

@@ -11,8 +11,8 @@ import pytest
 
 from common.errors import UserError
 from pipeline.checkpoint import mirror, retention
+from pipeline.checkpoint.checkpoint_manifest import STATE, CheckpointManifest
 from pipeline.checkpoint.files import write_state
-from pipeline.checkpoint.manifest import STATE, CheckpointManifest
 from pipeline.checkpoint.mirror import Mirror, restore
 from tests.object_store import ObjectStore
 

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 
 from pipeline.checkpoint import files, saver
+from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.files import load_weights, read_state, read_whole
-from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest
 from pipeline.checkpoint.saver import SaveFailed, Saver
+from pipeline.engine.engine_state import TensorState
 from pipeline.engine.lamb import TensorSlice
-from pipeline.engine.state import TensorState
 
 WEIGHTS = torch.arange(6.0)
 

@@ -13,7 +13,7 @@ from common.errors import UserError
 from common.files import locks
 from pipeline.checkpoint import run_directory
 from pipeline.distributed import exits, launcher
-from pipeline.engine import config as engine_config
+from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.ranks import find_rank
 from tests.pipeline.conftest import REPOSITORY

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from pipeline.engine import config as engine_config
-from pipeline.engine.config import AUTO, AUTO_IN_FIT
+from pipeline.engine import deepspeed_config as engine_config
+from pipeline.engine.deepspeed_config import AUTO, AUTO_IN_FIT
 from pipeline.engine.hardware import Hardware
 
 CPU = Hardware("CPU", fp16=False, bf16=True)

@@ -9,7 +9,7 @@ from deepspeed.runtime.config import DeepSpeedConfig
 
 from model import AlbertConfig
 from model.counts import parameter_counts
-from pipeline.engine import config as engine_config
+from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine import workarounds
 from pipeline.engine.hardware import Hardware
 from tests.pipeline.conftest import REPOSITORY

@@ -9,7 +9,7 @@ import pytest
 from model import AlbertConfig
 from model.counts import executed_flops, forward_flops, model_flops, parameter_counts
 from pipeline.data.collate import BatchShape
-from pipeline.engine import config as engine_config
+from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine import estimates
 from pipeline.engine.estimates import Memory, Plan
 from pipeline.engine.hardware import GPUS, Cluster, Hardware

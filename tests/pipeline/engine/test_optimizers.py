@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.engine import optimizers, state
+from pipeline.engine import engine_state, optimizers
 from pipeline.engine.lamb import Lamb
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases.optimizer import reference, train_each
@@ -47,7 +47,7 @@ def test_a_gpu_gets_the_fused_kernel(monkeypatch: pytest.MonkeyPatch, device: st
     assert optimizer.defaults["fused"] == fused
     # The fused kernel reads the number of steps on the device of the weights.
     weight = optimizer.param_groups[0]["params"][0]
-    state._prepare(optimizer, weight)
+    engine_state._prepare(optimizer, weight)
     assert optimizer.state[weight]["step"].device.type == ("meta" if fused else "cpu")
 
 
@@ -57,8 +57,8 @@ def test_the_updates_of_a_checkpoint_are_those_of_the_optimizer(make: type[torch
     weight.grad = torch.ones(3)
     optimizer = make([weight], lr=0.1)  # type: ignore[call-arg]
     optimizer.step()
-    state._set_optimizer_steps(optimizer, 7)
-    assert state._optimizer_steps(optimizer) == 7
+    engine_state._set_optimizer_steps(optimizer, 7)
+    assert engine_state._optimizer_steps(optimizer) == 7
     assert torch.is_tensor(optimizer.state[weight]["step"]) == (make is torch.optim.AdamW)
 
 

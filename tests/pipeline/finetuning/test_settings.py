@@ -14,9 +14,9 @@ from model import AlbertConfig
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.run_records import Head
 from pipeline.engine.hardware import Hardware
-from pipeline.finetuning import recipe, settings
+from pipeline.finetuning import finetune_settings, finetuning_recipe
 from pipeline.run.initial_model import InitialModel
-from pipeline.settings import finetune
+from pipeline.settings import finetune_flags
 from pipeline.settings.declare import to_yaml
 from pipeline.tasks.registry import PAPER_TASKS, find_task
 from tests.pipeline.conftest import REPOSITORY
@@ -44,8 +44,8 @@ MODEL = AlbertConfig.preset("albert-base")  # 512 positions, dropout 0.1
 
 def resolved_runs(task="rte", *flags, hardware=CPU, model=MODEL):
     words = ["--task", task, "--init", "init", "--data", "data", "--output", "output", *flags]
-    flags = finetune.parse(words)
-    return settings.resolve(flags, find_task(task), 1000, 1, hardware, initial_model(model), "data")
+    flags = finetune_flags.parse(words)
+    return finetune_settings.resolve(flags, find_task(task), 1000, 1, hardware, initial_model(model), "data")
 
 
 def initial_model(config):
@@ -100,7 +100,7 @@ def test_the_commands_of_the_documents_are_understood(monkeypatch):
     found = re.findall(r"^    .*pipeline\.finetune (--[^#\n]*)", text, re.MULTILINE)
     assert len(found) >= 5
     for line in found:
-        finetune.parse(shlex.split(line.replace("s3://bucket/", "")))  # a URL would be read
+        finetune_flags.parse(shlex.split(line.replace("s3://bucket/", "")))  # a URL would be read
 
 
 def test_every_hyperparameter_has_its_flag():
@@ -175,8 +175,8 @@ def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
 def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):
     written = resolved("squad2", "--patience", "3", "--learning-rate", "1e-5", "--deterministic")
     (tmp_path / "config.yaml").write_text(to_yaml(written.flags))
-    flags = finetune.parse(["--config", str(tmp_path / "config.yaml"), "--output", "output"])
-    (again,) = settings.resolve(flags, find_task("squad2"), 1000, 1, CPU, initial_model(MODEL), "data")
+    flags = finetune_flags.parse(["--config", str(tmp_path / "config.yaml"), "--output", "output"])
+    (again,) = finetune_settings.resolve(flags, find_task("squad2"), 1000, 1, CPU, initial_model(MODEL), "data")
     assert again.record() == written.record()
     output = tmp_path / "run"
     write(output, written.record())
@@ -200,5 +200,5 @@ def test_a_head_is_kept_for_the_same_task_and_labels_only(task, labels, keeps):
     for name, head, kept in (("rte", Head(task, names), keeps), ("squad2", Head("squad2"), True)):
         weights = SimpleNamespace(head=head)
         initial = dataclasses.replace(initial_model(MODEL), weights=weights)
-        run = recipe.FinetuneRecipe(None, resolved(name), None, initial, None)
+        run = finetuning_recipe.FinetuneRecipe(None, resolved(name), None, initial, None)
         assert run.has_head("classifier.weight") == kept

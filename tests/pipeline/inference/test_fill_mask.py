@@ -8,7 +8,7 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import predict
-from pipeline.inference import pretrained
+from pipeline.finetuning import pretrained
 from tests.pipeline.sharing import runs
 
 TEXTS = [

@@ -16,7 +16,7 @@ import transformers
 from common.errors import UserError
 from pipeline import predict
 from pipeline.checkpoint.initial_weights import find_model
-from pipeline.inference.predictor import open_predictor
+from pipeline.finetuning.predictor import open_predictor
 from tests.model.examples import randomise
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline import predict
-from pipeline.inference.predict_command import columns_for, write
+from pipeline.finetuning.predict_command import columns_for, write
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Columns

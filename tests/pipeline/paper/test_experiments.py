@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pipeline import reproduce
+from pipeline.analysis.experiments import Paths, as_makefile, commands
+from pipeline.analysis.printed_tables import TABLES
 from pipeline.checkpoint.run_records import read_record
-from pipeline.paper.experiments import Paths, as_makefile, commands
-from pipeline.paper.printed_tables import TABLES
 from pipeline.pretraining.architecture import parse_fields
-from pipeline.settings import finetune, pretrain
+from pipeline.settings import finetune_flags, pretrain_flags
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.records import pretrain_record, write
 
@@ -37,14 +37,14 @@ def test_the_trainers_accept_every_command(table):
     for number, command in enumerate(made):
         words = command.argv[command.argv.index("--module") + 2 :]
         if "pipeline.pretrain" in command.argv:
-            args, row = pretrain.parse(words), next(rows)
+            args, row = pretrain_flags.parse(words), next(rows)
             assert parse_fields(args.model_args) == row.model_fields
             assert args.deepspeed_config.exists()
             assert (args.objective, args.steps, args.max_hours) == (row.objective, row.steps / 10, 9)
             assert args.shards == ("more" if row.additional_data else "train",)
             assert args.output / "done" == command.done
         else:
-            args = finetune.parse(words)
+            args = finetune_flags.parse(words)
             assert command.done == args.output / "results.json"
             assert (args.task_word, args.seeds, args.learning_rate) == (args.output.name, 5, None)
             (before,) = [other for other in made[:number] if other.name == command.after]

@@ -10,12 +10,11 @@ import pytest
 from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline import evaluate
-from pipeline.analysis import finished_runs
+from pipeline.analysis import finished_runs, paper_tables, printed_tables
+from pipeline.analysis.paper_tables import Evidence
+from pipeline.analysis.printed_tables import TABLES, PreTraining
 from pipeline.checkpoint.run_records import LengthRecord, read_record
 from pipeline.data.masking import MaskingSettings
-from pipeline.paper import printed_tables, tables
-from pipeline.paper.printed_tables import TABLES, PreTraining
-from pipeline.paper.tables import Evidence
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.records import finetune_record, write
@@ -27,7 +26,7 @@ PRETRAININGS = {row for table in TABLES.values() for row in table.pretrainings}
 @pytest.mark.parametrize("row", ROWS)
 def test_the_papers_averages_and_parameters_are_those_of_the_row(row):
     if "avg" in row.cells:
-        average = tables.mean_of([row.cells[column.name] for column in TABLES["7"].columns[:-1]])
+        average = paper_tables.mean_of([row.cells[column.name] for column in TABLES["7"].columns[:-1]])
         assert average == pytest.approx(row.cells["avg"], abs=0.06)  # average and cells are rounded to one digit
     if "parameters" in row.cells:
         count = parameter_counts(row.pretraining.config).backbone / 1e6
@@ -93,7 +92,7 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
         made_runs.finetuning(tmp_path / "base" / task, task, base / "export", metrics)
     large = made_runs.pretraining(tmp_path / "bert", PreTraining("bert-large", objective="nsp"))
     made_runs.finetuning(tmp_path / "bert" / "sst2", "sst2", large, METRICS["sst2"])
-    rows = {row.row.name: row for row in tables.measure(TABLES["2"], evidence_of(tmp_path))}
+    rows = {row.row.name: row for row in paper_tables.measure(TABLES["2"], evidence_of(tmp_path))}
     measured = rows["ALBERT base"].cells
     assert measured["squad1"] == (60.0, 50.0)
     assert measured["squad2"] == (52.0, 48.0)
@@ -104,9 +103,9 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
     assert measured["parameters"][0] == parameter_counts(AlbertConfig.from_dict(config)).backbone / 1e6
     assert set(rows["BERT large"].cells) == {"parameters", "sst2", "speed"}
     assert rows["ALBERT xlarge"].cells == {}
-    text = tables.markdown(TABLES["2"], list(rows.values()))
+    text = paper_tables.markdown(TABLES["2"], list(rows.values()))
     write(large, replace(read_record(large), world_size=4))
-    rows = {row.row.name: row for row in tables.measure(TABLES["2"], evidence_of(tmp_path))}
+    rows = {row.row.name: row for row in paper_tables.measure(TABLES["2"], evidence_of(tmp_path))}
     assert "speed" not in rows["ALBERT base"].cells  # on other ranks than BERT large
     line = next(line for line in text.splitlines() if "60.0/50.0" in line)
     assert line.split(" | ")[3:9] == ["60.0/50.0", "52.0/48.0", "45.0", "80.0", "25.0", "51.0"]
@@ -129,18 +128,18 @@ def test_the_run_with_the_most_seeds_counts_and_ensembles_have_their_own_row(tmp
     assert [run.directory for run in finished_runs.find_runs([tmp_path])] == [many, mnli, through, once]
     assert [run.directory for run in finished_runs.find_runs([many / "seed-0"])] == [many / "seed-0"]  # named itself
     made_runs.finetuning(tmp_path / "mean", "rte", None, {"dev": {"accuracy": 0.7}}, ensemble=[str(many), str(once)])
-    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
+    found = {row.row.name: row for row in paper_tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
     single = found["ALBERT (1M), single"]
     assert single.cells == {"rte": (50.0,), "mnli": (45.0,), "mrpc": (75.0,)}
     assert single.runs["mrpc"] == str(through)  # its weights come from the MNLI run and through it from the same model
     assert found["ALBERT, ensemble"].cells == {"rte": (70.0,)}
     assert found["ALBERT (1.5M), single"].cells == {}
     os.utime(made_runs.finetuning(tmp_path / "older", "mnli", init, {}) / "results.json", (1, 1))
-    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
+    found = {row.row.name: row for row in paper_tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
     assert found["ALBERT (1M), single"].runs["mnli"] == str(mnli)  # of two runs of one seed the newest
     # An ensemble whose members are gone belongs to no row.
     made_runs.finetuning(tmp_path / "lost", "cola", None, {"dev": {"matthews": 0.7}}, ensemble=[str(tmp_path / "gone")])
-    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
+    found = {row.row.name: row for row in paper_tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
     assert found["ALBERT, ensemble"].cells == {"rte": (70.0,)}
 
 
@@ -152,9 +151,9 @@ def test_the_leaderboards_average():
             metrics.setdefault(split, {})[metric] = 0.1 * number + 0.02 * place
         runs[task] = finished_runs.TaskRun(None, TASKS[task], metrics, 1, (), (), {})
     # Tasks 0 to 8 have 0, 0.1, ..., 0.8; four of them 0.01 more.
-    assert tables.glue_score(runs) == pytest.approx((100 * (3.6 + 4 * 0.01) / 9,))
+    assert paper_tables.glue_score(runs) == pytest.approx((100 * (3.6 + 4 * 0.01) / 9,))
     del runs["wnli"]
-    assert tables.glue_score(runs) is None
+    assert paper_tables.glue_score(runs) is None
 
 
 def test_the_command_writes_tables(tmp_path, capsys):

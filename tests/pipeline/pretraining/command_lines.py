@@ -1,8 +1,8 @@
 """Command lines of pipeline.pretrain as dictionaries of flags, and the settings that they give."""
 
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining.settings import resolve as resolve_all
-from pipeline.settings import pretrain
+from pipeline.pretraining.pretrain_settings import resolve as resolve_all
+from pipeline.settings import pretrain_flags
 
 GPU = Hardware("GPU", fp16=True, bf16=True)
 CONFIG = {
@@ -23,4 +23,4 @@ def resolve_flags(flags, world_size=2, hardware=GPU):
 
 
 def resolve(words, world_size=2, hardware=GPU):
-    return resolve_flags(pretrain.parse(line(words)), world_size, hardware)
+    return resolve_flags(pretrain_flags.parse(line(words)), world_size, hardware)

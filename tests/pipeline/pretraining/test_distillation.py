@@ -16,7 +16,7 @@ from model.distillation import PARTS, principal_directions
 from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.data.collate import Batch, blank
 from pipeline.pretraining import student as student_start
-from pipeline.pretraining.distillation import Distillation
+from pipeline.pretraining.distillation_task import Distillation
 from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.pretraining.student import Teacher, find_teacher, parse_parts, start_as_teacher
 from tests.model.examples import randomise

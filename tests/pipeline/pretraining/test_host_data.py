@@ -12,7 +12,7 @@ import pytest
 from common.errors import UserError
 from common.files import outputs
 from common.files.storage import CACHE
-from data_prep.format.manifest import MANIFEST, read_manifest
+from data_prep.format.shard_manifest import MANIFEST, read_manifest
 from data_prep.format.shards import block_checksums
 from pipeline.pretraining import host_data
 from tests.pipeline.training.loop_runs import Run

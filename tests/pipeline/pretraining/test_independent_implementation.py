@@ -25,7 +25,7 @@ from model.layers.heads import IGNORED_LABEL
 from pipeline.data import sampler
 from pipeline.data.collate import Collator
 from pipeline.data.prefetch import to_device
-from pipeline.training.metrics_log import read_records
+from pipeline.training.metrics_file import read_records
 from tests.pipeline.test_pretrain import Job
 
 pytestmark = pytest.mark.slow

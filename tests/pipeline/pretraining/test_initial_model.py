@@ -11,17 +11,17 @@ from sentencepiece import sentencepiece_model_pb2
 from torch.nn.functional import cross_entropy
 
 from common.errors import UserError
-from data_prep.format.manifest import read_manifest
+from data_prep.format.shard_manifest import read_manifest
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL
 from pipeline.checkpoint.initial_weights import fill_weights, read_initial_weights
 from pipeline.data.mixture import training_step
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining.recipe import PretrainRecipe, open_data
-from pipeline.pretraining.settings import resolve
+from pipeline.pretraining.pretrain_settings import resolve
+from pipeline.pretraining.pretraining_recipe import PretrainRecipe, open_data
 from pipeline.run import start as starts
-from pipeline.settings import pretrain
+from pipeline.settings import pretrain_flags
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.records import write
 
@@ -37,7 +37,7 @@ def start(corpus, tmp_path):
         config = tmp_path / "config.json"
         config.write_text(json.dumps(CONFIG))
         words = ["--init", init, "--data", data, "--deepspeed_config", config, "--output", tmp_path / output]
-        parsed = pretrain.parse([str(word) for word in (*words, "--steps", 4, *flags)])
+        parsed = pretrain_flags.parse([str(word) for word in (*words, "--steps", 4, *flags)])
         settings, initial, teacher = resolve(parsed, 1, CPU)
         vocabulary = Vocabulary.load(settings.data[0])
         found = PretrainRecipe(parsed, settings, vocabulary, initial, teacher)

@@ -15,9 +15,9 @@ from model import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import run_directory
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining import recipe
+from pipeline.pretraining import pretraining_recipe
 from pipeline.pretraining.architecture import architecture
-from pipeline.settings import pretrain
+from pipeline.settings import pretrain_flags
 from pipeline.settings.declare import to_yaml
 from tests.pipeline.conftest import run
 from tests.pipeline.pretraining.command_lines import CONFIG, GPU, line, resolve, resolve_flags
@@ -111,10 +111,10 @@ def test_a_mistake_is_one_line_with_its_remedy(words, change, text):
 
 def test_model_args_given_again_add_to_the_first(words):
     more = ["--model-args", "hidden_size=32", "--model-args", "num_attention_heads=4"]
-    model = resolve_flags(pretrain.parse([*line(words), *more]), 2, GPU).model
+    model = resolve_flags(pretrain_flags.parse([*line(words), *more]), 2, GPU).model
     assert (model.hidden_size, model.num_attention_heads) == (32, 4)
     with pytest.raises(UserError, match="hidden_size twice"):
-        resolve_flags(pretrain.parse([*line(words), *more, "--model-args", "hidden_size=64"]), 2, GPU)
+        resolve_flags(pretrain_flags.parse([*line(words), *more, "--model-args", "hidden_size=64"]), 2, GPU)
 
 
 MANY_FLAGS = {
@@ -145,7 +145,7 @@ def test_settings_of_another_version_are_refused_in_one_line(words):
 def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
     found = resolve(words | MANY_FLAGS)
     (tmp_path / "config.yaml").write_text(to_yaml(found.flags))
-    again = resolve_flags(pretrain.parse(["--config", str(tmp_path / "config.yaml")]))
+    again = resolve_flags(pretrain_flags.parse(["--config", str(tmp_path / "config.yaml")]))
     assert again.record() == found.record()
     assert to_yaml(again.flags) == to_yaml(found.flags)
 
@@ -153,7 +153,7 @@ def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
 def test_an_output_that_is_a_file_is_refused(words, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file is a file; choose another --output"):
-        recipe.prepare(pretrain.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
+        pretraining_recipe.prepare(pretrain_flags.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
 
 
 def test_another_run_s_output_is_refused(words):
@@ -195,7 +195,7 @@ def test_masks_of_the_flags_are_trained_on_and_the_paper_s_are_evaluated_on(word
     found = resolve(words | MASKS)
     assert found.masking == MaskingSettings(0.3, 1, 0.5, 0.2)
     places = {directory: directory for directory in (*found.data, *found.flags.eval_data)}
-    training, held_out = recipe.open_data(found, Vocabulary.load(corpus.vocabulary), places)
+    training, held_out = pretraining_recipe.open_data(found, Vocabulary.load(corpus.vocabulary), places)
     assert [collator.masking for collator in training.collators] == [found.masking]
     assert [collator.masking for collator in held_out.values()] == [MaskingSettings()]
 

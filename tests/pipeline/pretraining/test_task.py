@@ -10,7 +10,7 @@ from torch.nn import functional
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.data.collate import Batch, blank
 from pipeline.data.rng import dropout_seed
-from pipeline.pretraining.task import LabelCounts, PreTraining
+from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
 

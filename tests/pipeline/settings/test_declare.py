@@ -11,10 +11,10 @@ import pytest
 from common.command_line import positive
 from common.errors import UserError
 from pipeline.settings import __main__ as flags_page
-from pipeline.settings import declare, finetune, pretrain
+from pipeline.settings import declare, finetune_flags, pretrain_flags
 from pipeline.settings.declare import flag
-from pipeline.settings.finetune import FinetuneFlags
-from pipeline.settings.pretrain import PretrainFlags
+from pipeline.settings.finetune_flags import FinetuneFlags
+from pipeline.settings.pretrain_flags import PretrainFlags
 from tests.pipeline.conftest import REPOSITORY
 
 PRETRAIN = ["--model", "albert-tiny", "--data", "a:3", "b", "--deepspeed_config", "c.json", "--output", "run"]
@@ -120,7 +120,7 @@ VALUES = "--steps 3 --rate 1e-5 --switch --exact-sums --kind two --data a:3 b --
 def test_a_path_that_the_run_will_make_holds_in_any_directory(tmp_path, monkeypatch):
     """--stage exists only once the run has begun."""
     monkeypatch.chdir(tmp_path)
-    flags = pretrain.parse([*PRETRAIN, "--stage", "disk"])
+    flags = pretrain_flags.parse([*PRETRAIN, "--stage", "disk"])
     assert flags.stage == Path("disk")
     assert f"stage: {tmp_path}/disk\n" in declare.to_yaml(flags)
 
@@ -176,32 +176,35 @@ def test_help_and_mistakes_need_no_torch(module, words):
 def test_defaults_of_masks_are_the_paper_s():
     from pipeline.data.masking import MaskingSettings
 
-    assert pretrain.parse(PRETRAIN).masking_settings() == MaskingSettings()
+    assert pretrain_flags.parse(PRETRAIN).masking_settings() == MaskingSettings()
 
 
 def test_one_directory_for_each_seed():
     words = ["--task", "sst2", "--init", "a", "--data", "b", "--output", "run"]
-    assert finetune.parse(words).outputs() == [Path("run")]
-    assert finetune.parse([*words, "--seeds", "2", "--seed", "4"]).outputs() == [Path("run/seed-4"), Path("run/seed-5")]
+    assert finetune_flags.parse(words).outputs() == [Path("run")]
+    assert finetune_flags.parse([*words, "--seeds", "2", "--seed", "4"]).outputs() == [
+        Path("run/seed-4"),
+        Path("run/seed-5"),
+    ]
 
 
 def test_finetune_takes_its_task_from_the_run(tmp_path):
     (tmp_path / "config.yaml").write_text("task: sst2\ninit: a\ndata: b\nsteps: 7\n")
-    flags = finetune.parse(["--output", str(tmp_path), "--steps", "8"])
+    flags = finetune_flags.parse(["--output", str(tmp_path), "--steps", "8"])
     assert (flags.task_word, flags.init, flags.steps) == ("sst2", Path("a"), 8)
     (tmp_path / "other.yaml").write_text("task: cola\ninit: c\ndata: d\n")
-    flags = finetune.parse(["--output", str(tmp_path), "--config", str(tmp_path / "other.yaml")])
+    flags = finetune_flags.parse(["--output", str(tmp_path), "--config", str(tmp_path / "other.yaml")])
     assert (flags.task_word, flags.steps) == ("cola", None)
 
 
 def test_the_shipped_file_of_flags_is_read():
-    flags = pretrain.parse(["--config", str(REPOSITORY / "examples" / "run.yaml"), "--seed", "2"])
+    flags = pretrain_flags.parse(["--config", str(REPOSITORY / "examples" / "run.yaml"), "--seed", "2"])
     assert (flags.preset, flags.seed, flags.deterministic) == ("albert-base", 2, True)
 
 
 def test_timeouts_have_bounds():
-    flags = pretrain.parse([*PRETRAIN, "--host-timeout", "3600", "--hang-timeout", "0"])
+    flags = pretrain_flags.parse([*PRETRAIN, "--host-timeout", "3600", "--hang-timeout", "0"])
     assert (flags.host_timeout, flags.hang_timeout) == (3600.0, 0.0)
     for words in (["--host-timeout", "2.9"], ["--host-timeout", "3601"], ["--hang-timeout", "0.5"]):
         with pytest.raises(UserError, match=rf"{words[1]} is not "):
-            pretrain.parse([*PRETRAIN, *words])
+            pretrain_flags.parse([*PRETRAIN, *words])

@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining
 from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, File, StoredTensor
 from pipeline.checkpoint.files import piece_key
-from pipeline.checkpoint.manifest import CheckpointManifest, File, StoredTensor
 from pipeline.checkpoint.retention import publish, tag_name
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.engine.optimizers import KINDS

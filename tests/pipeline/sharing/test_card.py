@@ -14,14 +14,14 @@ from sentencepiece import sentencepiece_model_pb2
 
 from model import AlbertForPreTraining, huggingface
 from pipeline import export
-from pipeline.checkpoint.manifest import check
+from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.retention import tag_name
 from pipeline.checkpoint.run_records import read_record
 from pipeline.data.prefetch import to_device
 from pipeline.run.initial_model import find_initial_model
-from pipeline.sharing.export import export_usual
+from pipeline.sharing.write_export import export_usual
 from pipeline.tasks.kinds.answers import Passage, Question
-from pipeline.tasks.kinds.spans import SpanFeatures
+from pipeline.tasks.kinds.questions import SpanFeatures
 from pipeline.tasks.metrics import wilson_interval
 from pipeline.tasks.task import SpanLimits
 from tests.pipeline.records import write

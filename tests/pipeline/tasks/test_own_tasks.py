@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from common.errors import UserError
-from pipeline.settings import finetune
+from pipeline.settings import finetune_flags
 from pipeline.tasks import own_tasks
 from pipeline.tasks.files.rows import name_of
 from pipeline.tasks.registry import TASKS
@@ -14,7 +14,7 @@ from tests.pipeline.tasks import own_files
 
 
 def parse(*words):
-    return finetune.parse([str(word) for word in ("--init", "x", "--output", "y", *words)])
+    return finetune_flags.parse([str(word) for word in ("--init", "x", "--output", "y", *words)])
 
 
 def read(*words):

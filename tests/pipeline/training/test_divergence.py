@@ -9,7 +9,7 @@ import torch
 
 from pipeline.training.callback import TrainingFailed
 from pipeline.training.divergence import NON_FINITE_STEPS, Divergence
-from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.training_run import TrainingRun, TrainState
 
 
 def make_divergence() -> tuple[Divergence, TrainingRun]:

@@ -17,7 +17,7 @@ from pipeline.distributed.exits import StopSignals
 from pipeline.run import start
 from pipeline.training.agreement import EvaluationPace
 from pipeline.training.callback import EvaluationLeft
-from pipeline.training.state import TrainState
+from pipeline.training.training_run import TrainState
 from tests.pipeline.training.test_loop import Run
 from tests.pipeline.workers import processes, runs
 

@@ -13,9 +13,9 @@ from benchmarks.shared.outcome import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import Vocabulary
 from model.distillation import PARTS
+from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.files import read_state, read_whole
 from pipeline.checkpoint.initial_weights import load_pretrained
-from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest, step_of, tag_name, tags
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator

@@ -10,7 +10,7 @@ import time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.tracking import services
-from pipeline.training import metrics_log
+from pipeline.training import metrics_file
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.tracking.made_records import TASK_RECORD, open_log
 
@@ -34,7 +34,7 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path):
         (30, "train", 31.0),
         (30, "eval", 2.0),
     ]
-    assert metrics_log.last_record(tmp_path, "eval") == {"step": 30, "split": "eval", "loss": 2.0}
+    assert metrics_file.last_record(tmp_path, "eval") == {"step": 30, "split": "eval", "loss": 2.0}
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(10, 10), (20, 20), (30, 31)]
@@ -58,7 +58,7 @@ def test_other_ranks_write_nothing(tmp_path):
     other.log(10, {"loss": 1.0})
     other.on_end()
     assert list(tmp_path.iterdir()) == []
-    assert metrics_log.last_record(tmp_path, "train") is None
+    assert metrics_file.last_record(tmp_path, "train") is None
 
 
 class Tracker:

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.checkpoint import saver
 from pipeline.training.saves import Saves
-from pipeline.training.state import TrainState
+from pipeline.training.training_run import TrainState
 
 
 @pytest.mark.parametrize(("error", "waits"), [(KeyboardInterrupt, False), (RuntimeError, True)])

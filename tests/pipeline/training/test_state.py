@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from pipeline.distributed.progress import get_progress
-from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.training_run import TrainingRun, TrainState
 
 
 def test_a_phase_belongs_to_the_step_that_it_makes_or_follows() -> None:

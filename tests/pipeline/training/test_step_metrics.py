@@ -11,8 +11,8 @@ from pipeline.data.collate import BatchShape
 from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.state import Lap, TrainingRun, TrainState
 from pipeline.training.step_metrics import StepMetrics, Throughput
+from pipeline.training.training_run import Lap, TrainingRun, TrainState
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 SHAPE = BatchShape(512, pairs=1, predictions=77)

@@ -15,8 +15,8 @@ from pipeline.distributed.exits import StopSignals
 from pipeline.training import trainer as trainer_module
 from pipeline.training.agreement import Agreement, start_agreement
 from pipeline.training.callback import Callback, TrainingFailed
-from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.trainer import Trainer
+from pipeline.training.training_run import Clock, TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 
 TERM = int(signal.SIGTERM)

@@ -7,8 +7,8 @@ from unittest import mock
 
 from pipeline.run import start
 from pipeline.training.callback import Callback
-from pipeline.training.state import TrainingRun
 from pipeline.training.trainer import Trainer
+from pipeline.training.training_run import TrainingRun
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import torch
 
 from pipeline import pretrain
 from pipeline.training.callback import Callback
-from pipeline.training.state import TrainingRun
+from pipeline.training.training_run import TrainingRun
 from tests.pipeline.workers.added_callbacks import added_callback
 from tests.pipeline.workers.runs import Ended, run_command
 

@@ -8,8 +8,8 @@ os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
 from deepspeed.runtime.zero.muon import muon_optimizer  # noqa: F401
 
 import pipeline.engine.hardware
-import pipeline.finetuning.recipe
-import pipeline.pretraining.recipe  # noqa: F401
+import pipeline.finetuning.finetuning_recipe
+import pipeline.pretraining.pretraining_recipe  # noqa: F401
 
 gc.collect()
 gc.freeze()  # or the collector of every process would look at all of this again

@@ -9,7 +9,7 @@ import numpy as np
 import torch.distributed as dist
 
 from common.errors import UserError
-from data_prep.format.manifest import read_manifest
+from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import map_shard
 from pipeline.distributed.control import ControlGroup
 from pipeline.pretraining import host_data

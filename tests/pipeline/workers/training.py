@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline.engine import optimizers, state, zero_layout
+from pipeline.engine import engine_state, optimizers, zero_layout
 from pipeline.engine.optimizers import parameter_groups
 
 BATCH = 12  # rows of a global batch: divides into 1, 2, 3 and 4 ranks
@@ -137,9 +137,9 @@ def close(engine: Any) -> None:
 
 
 def full(engine: Any, kind: str = "weight") -> dict[str, Tensor]:
-    """The whole fp32 tensors of a kind (`state.KINDS`) by name, on all ranks."""
+    """The whole fp32 tensors of a kind (`engine_state.KINDS`) by name, on all ranks."""
     whole = {}
-    for part, values in state.tensor_states(engine, zero_layout.owned_slices(engine)):
+    for part, values in engine_state.tensor_states(engine, zero_layout.owned_slices(engine)):
         tensor = torch.zeros(part.shape)
         tensor.view(-1)[part.start : part.start + part.length] = values[kind]
         torch.distributed.all_reduce(tensor)

@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from common.errors import UserError
-from data_prep.text.encoder import OffsetEncoder
+from data_prep.text.text_encoder import OffsetEncoder
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.tasks.files.test_glue import write

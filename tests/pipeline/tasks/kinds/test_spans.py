@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.text.encoder import Encoder, OffsetEncoder
+from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets
 from model.spans import SpanOutput
 from pipeline.tasks.kinds.answers import Passage, Question
 from pipeline.tasks.kinds.best_spans import best_spans
-from pipeline.tasks.kinds.spans import (
+from pipeline.tasks.kinds.questions import (
     SpanFeatures,
     WindowSpans,
     best_window_of_tokens,

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.text.encoder import Encoder
+from data_prep.text.text_encoder import Encoder
 from data_prep.text.vocabulary import CLS_ID, SEP_ID
 from pipeline.analysis.comparison import estimate_of, gain_of
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.kinds.tags import TagExample, TagFeatures, entities, is_entity_scheme
+from pipeline.tasks.kinds.tagging import TagExample, TagFeatures, entities, is_entity_scheme
 from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.task import Columns
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from common.errors import UserError
-from data_prep.text.encoder import Encoder
+from data_prep.text.text_encoder import Encoder
 from model.classification import multi_label_sums, regression_sums
 from pipeline.data.packed_rows import sequence_length
 from pipeline.tasks.kinds import KINDS

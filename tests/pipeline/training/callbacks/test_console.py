@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.training.callbacks.console import LINE_SECONDS, Console, evaluation_line
-from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.training_run import TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.tracking.made_records import evaluation, training
 

@@ -19,7 +19,7 @@ from pipeline.checkpoint import files as checkpoint_files
 from pipeline.checkpoint import loader, retention
 from pipeline.checkpoint.retention import remove
 from pipeline.checkpoint.saver import HostCopy, SaveFailed, Saver
-from pipeline.engine import state as engine_state
+from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS

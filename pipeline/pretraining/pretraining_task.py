@@ -13,11 +13,11 @@ from pipeline.data.mixture import Mixture, training_step
 from pipeline.distributed.control import ControlGroup
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.evaluation import PretrainingSums
-from pipeline.pretraining.settings import PretrainSettings
+from pipeline.pretraining.pretrain_settings import PretrainSettings
 from pipeline.training.training_task import Evaluation, Pace, without_pauses
 
 if TYPE_CHECKING:
-    from pipeline.engine.state import Engine
+    from pipeline.engine.engine_state import Engine
 
 SANITY_BATCHES = 2
 """Micro-batches of each rank in the evaluation before the first step."""

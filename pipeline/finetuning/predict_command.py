@@ -14,8 +14,8 @@ from typing import Any
 
 from common.errors import UserError, one_line
 from common.files import atomic, places
-from pipeline.inference import pretrained
-from pipeline.inference.predictor import open_predictor
+from pipeline.finetuning import pretrained
+from pipeline.finetuning.predictor import open_predictor
 from pipeline.tasks.files.rows import ExampleRow, check_columns, read_examples
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
 from pipeline.tasks.task import Columns, Examples, Task

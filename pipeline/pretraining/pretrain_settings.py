@@ -13,15 +13,15 @@ from pipeline.checkpoint.new_vocabulary import carry_over
 from pipeline.checkpoint.run_records import CorpusRecord, LengthRecord, PretrainRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
-from pipeline.engine import config as engine_config
-from pipeline.engine.config import EngineConfig
+from pipeline.engine import deepspeed_config as engine_config
+from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.hardware import Hardware
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import open_corpora
 from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, lengths_of, skipped_batches_of
 from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.run.initial_model import InitialModel, find_initial_model, record_of
-from pipeline.settings.pretrain import PretrainFlags
+from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.training import schedule
 from pipeline.training.run_settings import RunSettings
 from pipeline.training.schedule import Length, Schedule

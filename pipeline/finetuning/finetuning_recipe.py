@@ -15,18 +15,18 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.finetuning import results
 from pipeline.finetuning.fine_tuning import FineTuning, make_features
-from pipeline.finetuning.settings import FinetuneSettings, resolve
+from pipeline.finetuning.finetune_settings import FinetuneSettings, resolve
 from pipeline.run import start
 from pipeline.run.initial_model import InitialModel, find_initial_model
 from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
-from pipeline.settings.finetune import FinetuneFlags
+from pipeline.settings.finetune_flags import FinetuneFlags
 from pipeline.tasks import own_tasks
 from pipeline.tasks.files import reading
 from pipeline.tasks.kind import Features
 from pipeline.tasks.registry import find_task
 from pipeline.tasks.task import Splits, Task
-from pipeline.training.state import TrainingRun
+from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 

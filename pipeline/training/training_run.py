@@ -10,7 +10,7 @@ from common.files.json_files import Count, Finite
 from pipeline.checkpoint.mirror import Mirror
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.progress import Phase, get_progress
-from pipeline.engine.state import Engine
+from pipeline.engine.engine_state import Engine
 from pipeline.training.run_settings import RunSettings
 
 T = TypeVar("T")

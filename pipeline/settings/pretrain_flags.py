@@ -12,7 +12,7 @@ from common.files import storage
 from model.config import ATTENTION_KERNELS, PRESETS
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
-from pipeline.settings.run import RunFlags
+from pipeline.settings.run_flags import RunFlags
 
 if TYPE_CHECKING:
     from pipeline.data.masking import MaskingSettings

@@ -10,7 +10,7 @@ from pipeline.settings.declare import flag
 from pipeline.tracking.services import TRACK_CHOICES
 
 Precision = Literal["auto", "config", "fp16", "bf16", "fp32"]
-"""The values of --precision, see `pipeline.engine.config.fit`."""
+"""The values of --precision, see `pipeline.engine.deepspeed_config.fit`."""
 
 _host_seconds = bounded(float, "number of seconds", lambda s: 3 <= s <= 3600, "between 3 and 3600 seconds")
 _hang_seconds = bounded(

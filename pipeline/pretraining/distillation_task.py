@@ -18,13 +18,13 @@ from model.pretraining import PreTrainingOutput
 from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.evaluation import PretrainingSums
+from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import HEAD_PARTS
-from pipeline.pretraining.task import PreTraining
 from pipeline.training.meter import Meter, sum_over_ranks
 from pipeline.training.training_task import Evaluation, Pace
 
 if TYPE_CHECKING:
-    from pipeline.engine.state import Engine
+    from pipeline.engine.engine_state import Engine
 
 _TOTALS = (*PretrainingSums._fields, *PARTS, "sequences", "neighbours")
 DistillationTotals = cast(Any, namedtuple)("DistillationTotals", _TOTALS)

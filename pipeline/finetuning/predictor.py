@@ -20,9 +20,9 @@ from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
 from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, TaskRecord, read_record
+from pipeline.finetuning import pretrained
 from pipeline.finetuning.fine_tuning import batches_of, outputs_of
-from pipeline.inference import pretrained
-from pipeline.inference.pretrained import Fill
+from pipeline.finetuning.pretrained import Fill
 from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files.rows import read_examples
 from pipeline.tasks.files.tables import Table

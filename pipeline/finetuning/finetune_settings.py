@@ -12,10 +12,10 @@ from common.errors import UserError
 from model.config import AlbertConfig, ExecutionOptions
 from model.counts import parameter_counts
 from pipeline.checkpoint.run_records import FinetuneRecord, PretrainRecord
-from pipeline.engine import config as engine_config
+from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
 from pipeline.run.initial_model import InitialModel, record_of
-from pipeline.settings.finetune import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags
+from pipeline.settings.finetune_flags import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags
 from pipeline.tasks import own_tasks
 from pipeline.tasks.task import SpanLimits, Task, steps_of_epochs
 from pipeline.training.run_settings import RunSettings

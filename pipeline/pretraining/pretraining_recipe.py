@@ -19,14 +19,14 @@ from pipeline.data.mixture import Mixture, names_of, open_mixture
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.pretraining import host_data
-from pipeline.pretraining.distillation import Distillation
-from pipeline.pretraining.settings import PretrainSettings, resolve
+from pipeline.pretraining.distillation_task import Distillation
+from pipeline.pretraining.pretrain_settings import PretrainSettings, resolve
+from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import Teacher, start_as_teacher
-from pipeline.pretraining.task import PreTraining
 from pipeline.run import start
 from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
-from pipeline.settings.pretrain import PretrainFlags
+from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.training.step_metrics import Throughput
 from pipeline.training.training_task import TrainingTask
 

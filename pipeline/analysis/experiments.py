@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import PREFIX
-from pipeline.paper.printed_tables import PreTraining, Table
+from pipeline.analysis.printed_tables import PreTraining, Table
 from pipeline.tasks.registry import TASKS
 
 SEEDS = 5

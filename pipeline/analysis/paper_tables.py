@@ -10,8 +10,8 @@ from common.files import atomic, outputs
 from common.text import markdown_table
 from model.counts import parameter_counts
 from pipeline.analysis.finished_runs import Pretrained, TaskRun, digest_of, find_pretrained, find_runs
+from pipeline.analysis.printed_tables import GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
 from pipeline.checkpoint.run_records import RESULTS
-from pipeline.paper.printed_tables import GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
 
 COMMAND = "pipeline.evaluate tables"
 NOT_RUN = "not run"

@@ -11,7 +11,7 @@ from common.errors import UserError
 from common.files import storage
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
-from pipeline.settings.run import RunFlags
+from pipeline.settings.run_flags import RunFlags
 from pipeline.tasks.kinds import OWN_TASKS
 from pipeline.tasks.registry import TASKS
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.text.encoder import OffsetEncoder
+from data_prep.text.text_encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.data.packed_rows import sequence_length
 from pipeline.tasks.files.rows import ExampleRow
