@@ -1,12 +1,12 @@
 """What all packages share. It imports no other package of the project.
 
-errors        `UserError`, which is shown to the user as one line
-command_line  command lines whose mistakes raise `UserError`
-environment   numbers that launchers set; memory that a process can still get; its output and Ctrl-C
-gpus          what the system says of its GPUs, without torch
-progress      a progress bar on a terminal, plain lines elsewhere
-text          counts, durations, Markdown tables, and text of others that is printed
-files/        reads, writes, checks and replaces files safely
+errors         `UserError`, which is shown to the user as one line
+command_line   command lines whose mistakes raise `UserError`
+environment    numbers that launchers set; memory that a process can still get; its output and Ctrl-C
+gpus           what the system says of its GPUs, without torch
+progress_bar   a progress bar on a terminal, plain lines elsewhere
+text           counts, durations, Markdown tables, and text of others that is printed
+files/         reads, writes, checks and replaces files safely
 normalization  which normalisation of text a vocabulary was trained on
 """
 

@@ -10,12 +10,10 @@ The modules of this directory are the commands, which `python -m pipeline` lists
 
 All other code is in the packages. Imports point downwards only (ARCHITECTURE.md):
 
-    inference/    predicts with a finished run
     pretraining/  pre-trains on shards
-    finetuning/   fine-tunes on a task of the paper, or on own files
-    paper/        reproduces the tables of the paper
+    finetuning/   fine-tunes on a task of the paper, or on own files; predicts
     sharing/      exports, model cards, the Hugging Face hub
-    analysis/     compares and combines finished runs
+    analysis/     compares and combines finished runs; reproduces the tables of the paper
     run/          the life of a run: launch, start, resume, finish
     training/     the training loop and its callbacks; shared by pretraining/ and finetuning/
     settings/     the flags of both training commands, declared once
@@ -24,7 +22,6 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     engine/       DeepSpeed: its configuration, its engine, and LAMB
     distributed/  ranks and hosts: rendezvous, lost hosts, preflight's checks of a host
     data/         rows of shards -> batches: the order of rows, sentence order, masks
-    tracking/     the figures of a run to TensorBoard, MLflow and W&B
 """
 
 from common import environment

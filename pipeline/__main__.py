@@ -73,8 +73,8 @@ def _parsers() -> Iterator[tuple[str, str, Parser]]:
         elif name == COMPLETION:
             made.add_argument("shell", choices=SHELLS)
         else:
-            settings = "settings." if name in ("pretrain", "finetune") else ""
-            made = importlib.import_module(f"{PREFIX}pipeline.{settings}{name}").parser()
+            module = f"settings.{name}_flags" if name in ("pretrain", "finetune") else name
+            made = importlib.import_module(f"{PREFIX}pipeline.{module}").parser()
         yield name, summary, made
 
 

@@ -24,8 +24,7 @@ Layers = Sequence[Sequence[str]]
 
 PIPELINE: Layers = (
     (ENTRY_POINTS,),
-    ("pipeline.inference",),
-    ("pipeline.pretraining", "pipeline.finetuning", "pipeline.paper"),
+    ("pipeline.pretraining", "pipeline.finetuning"),
     ("pipeline.run",),
     ("pipeline.sharing",),
     ("pipeline.analysis",),
@@ -33,7 +32,7 @@ PIPELINE: Layers = (
     ("pipeline.settings",),
     ("pipeline.tasks",),
     ("pipeline.checkpoint",),
-    ("pipeline.engine", "pipeline.distributed", "pipeline.data", "pipeline.tracking"),
+    ("pipeline.engine", "pipeline.distributed", "pipeline.data"),
     ("model", "data_prep"),
     ("common",),
 )
@@ -156,7 +155,7 @@ def test_imports_point_downwards() -> None:
     [
         ("pipeline.training.training_run", "pipeline.engine.build", (), []),
         ("pipeline.data.collate", "pipeline.training.training_run", (0,), ["pipeline.data", "pipeline.training"]),
-        ("pipeline.paper.costs", "pipeline.plan", (0, 3), []),
+        ("pipeline.analysis.costs", "pipeline.plan", (0, 3), []),
         ("pipeline.export", "pipeline.pretrain", (3,), []),  # of one layer, but still an entry point
         ("data_prep.sources.books", "data_prep.jobs.extract", (1,), ["data_prep.jobs", "data_prep.sources"]),
         ("model.layers.heads", "data_prep.text.vocabulary", (2,), []),

@@ -29,7 +29,7 @@ from common.files.checksums import describe_file
 from common.files.json_files import Count, check_as, read_bytes, read_object
 from common.files.locks import beside
 from common.normalization import ALBERT_NORMALIZATION, Normalization
-from common.progress import Progress
+from common.progress_bar import Progress
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.mpi.executor import Ranks, launch, run_job

@@ -27,7 +27,7 @@ from common.environment import whole_number
 from common.errors import UserError
 from common.files import locks
 from common.files.places import explain
-from common.progress import Progress
+from common.progress_bar import Progress
 from data_prep.mpi.ledger import Ledger, discard_work
 
 WorkUnit = TypeVar("WorkUnit")

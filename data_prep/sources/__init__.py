@@ -23,7 +23,7 @@ import xxhash
 
 from common.errors import UserError
 from common.files.places import refuse_sparse
-from common.progress import Progress
+from common.progress_bar import Progress
 from data_prep.corpus.documents import Document, spelled
 from data_prep.text.languages import ENGLISH
 

@@ -1,17 +1,17 @@
 """DeepSpeed: its configuration, its engine and the project's LAMB. No other package uses DeepSpeed's internals.
 
-build          builds an engine from a model and a DeepSpeed JSON
-step           one step and its failure; sets the learning rate; metrics of the last step
-state          reads and sets what a checkpoint holds of an engine
-checksums      compares the weights that all ranks hold, by checksum
-config         reads and checks the DeepSpeed JSON, and fits it to ranks and hardware
-optimizers     the optimizers that a JSON can name, their parameters and parameter groups
-lamb           LAMB, the optimizer
-zero_layout    finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
-workarounds    workarounds for DeepSpeed bugs, rejected settings, and the compilation of its extensions
-estimates      memory and time of training, by formulas
-hardware       this rank's accelerator; data sheets of GPU kinds
-ranks          this process as a rank, and room in /dev/shm for its buffer
+build             builds an engine from a model and a DeepSpeed JSON
+step              one step and its failure; sets the learning rate; metrics of the last step
+engine_state      reads and sets what a checkpoint holds of an engine
+weight_checksums  compares the weights that all ranks hold, by checksum
+deepspeed_config  reads and checks the DeepSpeed JSON, and fits it to ranks and hardware
+optimizers        the optimizers that a JSON can name, their parameters and parameter groups
+lamb              LAMB, the optimizer
+zero_layout       finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
+workarounds       workarounds for DeepSpeed bugs, rejected settings, and the compilation of its extensions
+estimates         memory and time of training, by formulas
+hardware          this rank's accelerator; data sheets of GPU kinds
+ranks             this process as a rank, and room in /dev/shm for its buffer
 """
 
 import sys

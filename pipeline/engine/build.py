@@ -7,10 +7,9 @@ import deepspeed
 from torch import nn
 
 from pipeline.engine import optimizers, zero_layout
-from pipeline.engine.deepspeed_config import EngineConfig
-from pipeline.engine.optimizers import describe_groups, parameter_groups
+from pipeline.engine.deepspeed_config import MONITORS, EngineConfig
 from pipeline.engine.engine_state import Engine
-from pipeline.tracking.curves import BLOCKS
+from pipeline.engine.optimizers import describe_groups, parameter_groups
 
 
 def initialise(model: nn.Module, config: EngineConfig) -> tuple[Engine, str]:
@@ -22,8 +21,8 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[Engine, str]:
     _silence_expected_warnings()
     # The trainer sets the learning rate of every step, with and without a `scheduler` block
     # (pipeline/training/schedule.py).
-    # The trainer sends its own figures to the trackers that the JSON turns on (pipeline/tracking/).
-    settings = {key: value for key, value in config.json.items() if key not in ("scheduler", *BLOCKS)}
+    # The trainer sends its own figures to the trackers that the JSON turns on (pipeline/training/tracking/).
+    settings = {key: value for key, value in config.json.items() if key not in ("scheduler", *MONITORS)}
     # DeepSpeed's throughput timer is on by default, and waits for the GPU twice in each micro-step.
     settings["timers"] = {"throughput": {"enabled": False}} | settings.get("timers", {})
     groups = parameter_groups(model, config.json["optimizer"].get("params", {}).get("weight_decay", 0.01))

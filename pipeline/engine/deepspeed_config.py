@@ -30,6 +30,8 @@ from pipeline.engine.optimizers import AboveZero, AtLeastZero, Strict
 Precision = Literal["fp16", "bf16", "fp32"]
 SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"
 """The presets, which are installed with the packages."""
+MONITORS = ("tensorboard", "wandb", "csv_monitor", "comet")
+"""The keys for DeepSpeed's own monitors. DeepSpeed does not get them, `pipeline.training.tracking` does."""
 
 
 @dataclass(frozen=True)

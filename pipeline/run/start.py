@@ -31,10 +31,10 @@ from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
 from pipeline.settings import declare
 from pipeline.sharing.write_export import export_usual
-from pipeline.tracking import services
 from pipeline.training.callback import TrainingFailed, cannot_begin
 from pipeline.training.callbacks import make_trainer
 from pipeline.training.run_settings import RunSettings
+from pipeline.training.tracking import services
 from pipeline.training.training_run import Clock, TrainingRun, TrainState
 from pipeline.training.training_task import TrainingTask
 

@@ -7,7 +7,6 @@ from typing import Literal
 from common.command_line import bounded, hours, natural
 from model.config import ACTIVATION_CHECKPOINTING
 from pipeline.settings.declare import flag
-from pipeline.tracking.services import TRACK_CHOICES
 
 Precision = Literal["auto", "config", "fp16", "bf16", "fp32"]
 """The values of --precision, see `pipeline.engine.deepspeed_config.fit`."""
@@ -47,7 +46,7 @@ class RunFlags:
     track: tuple[str, ...] = flag(
         "send the curves of TensorBoard to these trackers as well (docs/monitoring.md)",
         (),
-        choices=TRACK_CHOICES,
+        choices=("mlflow", "wandb"),
         extend=True,
         group="logging, evaluation, checkpoints",
     )

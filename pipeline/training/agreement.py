@@ -8,7 +8,7 @@ step later.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
-from common.progress import Progress
+from common.progress_bar import Progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.callback import EvaluationLeft

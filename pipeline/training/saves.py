@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from pipeline.checkpoint.saver import Saved, SaveFailed, Saver
 from pipeline.distributed.exits import EXIT_LOST
-from pipeline.engine.checksums import differing_ranks, weights_checksum
+from pipeline.engine.weight_checksums import differing_ranks, weights_checksum
 from pipeline.training.callback import TrainingFailed
 from pipeline.training.training_run import TrainingRun
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from common.progress import Progress
+from common.progress_bar import Progress
 from pipeline.checkpoint.saver import Saved
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device

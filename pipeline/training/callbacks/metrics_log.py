@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.checkpoint.saver import Saved
-from pipeline.tracking import services
-from pipeline.tracking.curves import curves_of
-from pipeline.tracking.tensorboard import open_writer
 from pipeline.training.callback import Callback
 from pipeline.training.metrics_file import METRICS, drop_after
+from pipeline.training.tracking import services
+from pipeline.training.tracking.curves import curves_of
+from pipeline.training.tracking.tensorboard import open_writer
 from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import Evaluation
 

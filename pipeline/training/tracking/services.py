@@ -20,7 +20,7 @@ from typing import Any
 from common.errors import UserError, one_line
 from common.files import atomic
 from common.files.json_files import read_as
-from pipeline.tracking.curves import flat, shown
+from pipeline.training.tracking.curves import flat, shown
 
 PROJECT = "albert-pretraining"
 """The project or experiment in which services keep runs, if none is named."""
@@ -108,7 +108,6 @@ class WandbRun:
 
 SERVICES: dict[str, Callable[..., Any]] = {"mlflow": MlflowRun, "wandb": WandbRun}
 """By name, which is also that of the package and, for W&B, of the block in the DeepSpeed JSON."""
-TRACK_CHOICES = tuple(SERVICES)
 
 
 def wanted(track: Sequence[str], deepspeed: Mapping[str, Any]) -> list[str]:

@@ -9,10 +9,10 @@ import threading
 import pytest
 
 from common.errors import UserError
-from pipeline.tracking import services
-from pipeline.tracking.services import BackgroundTracker
-from tests.pipeline.tracking.made_records import RECORD, evaluation, log_run, training
-from tests.pipeline.tracking.wandb_file import run_of
+from pipeline.training.tracking import services
+from pipeline.training.tracking.services import BackgroundTracker
+from tests.pipeline.training.tracking.made_records import RECORD, evaluation, log_run, training
+from tests.pipeline.training.tracking.wandb_file import run_of
 
 
 def track(directory, names, deepspeed=None):

@@ -9,10 +9,10 @@ import time
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipeline.tracking import services
 from pipeline.training import metrics_file
+from pipeline.training.tracking import services
 from pipeline.training.training_task import Evaluation
-from tests.pipeline.tracking.made_records import TASK_RECORD, open_log
+from tests.pipeline.training.tracking.made_records import TASK_RECORD, open_log
 
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path):

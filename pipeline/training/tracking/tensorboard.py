@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common.text import markdown_table
-from pipeline.tracking.curves import flat, shown
+from pipeline.training.tracking.curves import flat, shown
 
 
 def open_writer(run: Path, step: int, settings: Mapping[str, Any], purge: bool = True) -> Any:

@@ -1,7 +1,7 @@
 """Which numbers become curves."""
 
-from pipeline.tracking.curves import curves_of
-from tests.pipeline.tracking.made_records import evaluation, training
+from pipeline.training.tracking.curves import curves_of
+from tests.pipeline.training.tracking.made_records import evaluation, training
 
 
 def tags(split, metrics, objective="sop", everything=False):

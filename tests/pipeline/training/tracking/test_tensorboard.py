@@ -6,7 +6,7 @@ import pytest
 from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.pipeline.tracking.made_records import log_run
+from tests.pipeline.training.tracking.made_records import log_run
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-BLOCKS = ("tensorboard", "wandb", "csv_monitor", "comet")
-"""The keys of a DeepSpeed JSON for DeepSpeed's own monitors. DeepSpeed itself does not get them."""
+from pipeline.engine.deepspeed_config import MONITORS
+
 _COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
 _SHOWN = {
     "train": {
@@ -52,7 +52,7 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 def shown(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run that others see: without the blocks of trackers, which can hold account names."""
-    deepspeed = {name: value for name, value in (settings.get("deepspeed") or {}).items() if name not in BLOCKS}
+    deepspeed = {name: value for name, value in (settings.get("deepspeed") or {}).items() if name not in MONITORS}
     own = {name: value for name, value in settings.items() if name not in ("pretraining", "deepspeed")}
     return own | ({"deepspeed": deepspeed} if deepspeed else {})
 

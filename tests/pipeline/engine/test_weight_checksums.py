@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.checkpoint.retention import tags
 from pipeline.distributed.exits import EXIT_LOST
-from pipeline.engine.checksums import differing_ranks
+from pipeline.engine.weight_checksums import differing_ranks
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.flipped_bits import run_flipped

@@ -2,14 +2,14 @@ import sys
 
 import pytest
 
-from common import progress
-from common.progress import Progress
+from common import progress_bar
+from common.progress_bar import Progress
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress_bar.time, "monotonic", lambda: now[0])
     return now
 
 
