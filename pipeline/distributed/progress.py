@@ -155,23 +155,11 @@ def describe_hanging(ranks: Sequence[int], reports: Mapping[int, Report], hosts:
     return "; ".join(parts)
 
 
-@contextlib.contextmanager
-def compilations_recorded() -> Iterator[None]:
-    """Notes every compilation of torch.compile inside the block as a phase: each may take minutes, also in mid-run."""
-    from torch._dynamo.callback import callback_handler
+@cache
+def note_compilations() -> None:
+    """From now on, every compilation of torch.compile is a phase: each may take minutes, also in mid-run."""
+    from torch._dynamo.callback import on_compile_end, on_compile_start
 
     phases = contextlib.ExitStack()
-
-    def begin(arguments: Any) -> None:
-        phases.enter_context(get_progress().during("compilation"))
-
-    def end(arguments: Any) -> None:
-        phases.close()
-
-    callback_handler.register_start_callback(begin)
-    callback_handler.register_end_callback(end)
-    try:
-        yield
-    finally:
-        callback_handler.remove_start_callback(begin)
-        callback_handler.remove_end_callback(end)
+    on_compile_start(lambda _: phases.enter_context(get_progress().during("compilation")))
+    on_compile_end(lambda _: phases.close())

@@ -68,6 +68,8 @@ class Trainer:
         self._finish_agreement: Callable[[], Agreement] | None = None
         self._score: float | None = None  # of the evaluation after the present step
         progress.get_progress().took_save(save_seconds)
+        if run.settings.execution.compile:
+            progress.note_compilations()
 
     def train(self) -> int | None:
         """Trains to the end of the run. Collective.
@@ -290,8 +292,6 @@ class Trainer:
         with contextlib.ExitStack() as ends:
             ends.enter_context(self._bar)
             self._bar.resume(self.run.state.step)
-            if self.run.settings.execution.compile:
-                ends.enter_context(progress.compilations_recorded())
             for callback in self.callbacks:
                 callback.on_start()
                 ends.callback(callback.on_end)

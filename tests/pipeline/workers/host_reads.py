@@ -30,7 +30,7 @@ class Waits(NamedTuple):
 
     Attributes:
         reads: for each step, how often each function read a value of a tensor, without logging, evaluating and saving.
-        synchronisations: calls of the accelerator's `synchronize` in the whole run.
+        synchronisations: calls of the accelerator's `synchronize` until training has ended.
     """
 
     reads: list[Counter[str]]
@@ -61,6 +61,9 @@ class _Counting(Callback):
     def on_step(self, step: int) -> None:
         self._counting.close()
 
+    def on_end(self) -> None:
+        self.synchronisations = get_accelerator().synchronize.call_count  # before the engine is destroyed
+
 
 def _count(command: list[str]) -> Waits:
     steps: list[Counter[str]] = []
@@ -68,11 +71,11 @@ def _count(command: list[str]) -> Waits:
     with (
         added_callback(lambda run: counting),
         mock.patch.object(TrainingRun, "enter", lambda *arguments: counting.enter(*arguments)),
-        mock.patch.object(get_accelerator(), "synchronize") as synchronize,
+        mock.patch.object(get_accelerator(), "synchronize"),
     ):
         ended = run_one(command)
     assert ended.status == 0, ended.stderr
-    return Waits(steps, synchronize.call_count)
+    return Waits(steps, counting.synchronisations)
 
 
 @contextmanager
