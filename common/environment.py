@@ -57,11 +57,11 @@ def available_bytes() -> int | None:
     own = re.search(r"^0::(.*)", _content(_OWN_CGROUP), re.MULTILINE)
     # A container may see its own group as the root, under another path than /proc says.
     group = _CGROUP / (own[1] if own else "").strip("/")
-    for place in (group, *group.parents):
-        limit, used = (_content(place / f"memory.{name}").strip() for name in ("max", "current"))
+    for folder in (group, *group.parents):
+        limit, used = (_content(folder / f"memory.{name}").strip() for name in ("max", "current"))
         if limit.isdecimal() and used.isdecimal():  # otherwise "max": no limit
             # Caches of files count as used, but they can be dropped.
-            caches = re.search(r"^inactive_file (\d+)", _content(place / "memory.stat"), re.MULTILINE)
+            caches = re.search(r"^inactive_file (\d+)", _content(folder / "memory.stat"), re.MULTILINE)
             amounts.append(max(0, int(limit) - int(used) + (int(caches[1]) if caches else 0)))
     return min(amounts, default=None)
 

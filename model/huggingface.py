@@ -186,9 +186,9 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
         encoder = AlbertModel(config, add_pooling_layer=names.of("albert.pooler.dense.weight") in tensors)
     expected = {f"albert.{own}": tensor for own, tensor in encoder.state_dict().items()}
     heads = (own for own in empty_model(config).state_dict() if own not in expected)
-    found = {own: tensors.pop(names.of(own)) for own in (*expected, *heads) if names.of(own) in tensors}
-    check_tensors(directory, expected, {own: found[own] for own in expected if own in found})
-    return config, found | tensors, fields
+    own_tensors = {own: tensors.pop(names.of(own)) for own in (*expected, *heads) if names.of(own) in tensors}
+    check_tensors(directory, expected, {own: own_tensors[own] for own in expected if own in own_tensors})
+    return config, own_tensors | tensors, fields
 
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:

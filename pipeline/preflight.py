@@ -256,15 +256,15 @@ def read_environment(home: Path, here: Path) -> dict[str, str]:
 
     Raises UserError for a line without "=", which DeepSpeed does not accept, nor a blank line or a comment.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for path in (home / ".deepspeed_env", here / ".deepspeed_env"):
         lines = read_text(path, "correct it", MAX_BYTES).splitlines() if path.is_file() else []
         for number, line in enumerate(lines, 1):
             if "=" not in line or not line.isprintable():
                 raise UserError(f"{path}, line {number}: {line!r} is not NAME=value, the only form for DeepSpeed")
             name, _, value = line.partition("=")
-            found[name.strip()] = value.strip()
-    return found
+            variables[name.strip()] = value.strip()
+    return variables
 
 
 @contextlib.contextmanager
@@ -274,12 +274,12 @@ def _beacon(output: Path | None) -> Iterator[Path | None]:
         yield None
         return
     places.check_directory(output, "--output")
-    place = next(place for place in (output.absolute(), *output.absolute().parents) if place.is_dir())
-    beacon = place / f".preflight-{secrets.token_hex(8)}"
+    folder = next(folder for folder in (output.absolute(), *output.absolute().parents) if folder.is_dir())
+    beacon = folder / f".preflight-{secrets.token_hex(8)}"
     try:
         beacon.touch()
     except OSError as error:
-        raise places.cannot_write(place, error, "--output") from None
+        raise places.cannot_write(folder, error, "--output") from None
     try:
         yield beacon
     finally:

@@ -37,15 +37,15 @@ def find_task_data(
     Args:
         fits: whether the splits in a directory are enough for a task; by default, training files.
     """
-    found = {}
+    directories = {}
     for task in TASKS.values():
         if task.files is None:
             continue
         for directory in (root / name for name in task.files.archives):
             if directory.is_dir() and fits(task, task.files.find(task, directory)):
-                found[task.name] = directory
+                directories[task.name] = directory
                 break
-    return found
+    return directories
 
 
 def scale_of(text: str) -> float:

@@ -124,21 +124,21 @@ def fetch(url: str, without: Collection[str] = ()) -> Path:
     """
     store = Store(url)
     with store.explained():
-        found = {name: tag for name, tag in store.list().items() if not set(without) & set(name.split("/")[:-1])}
-        if not found:
+        objects = {name: tag for name, tag in store.list().items() if not set(without) & set(name.split("/")[:-1])}
+        if not objects:
             raise FileNotFoundError("nothing is there")
         short = urllib.parse.quote(store.url.partition("://")[2], safe="").replace("%2F", "+")[-150:]
-        copy = cache_directory() / f"{short}+{xxhash.xxh3_64_hexdigest(json.dumps([store.url, found]).encode())}"
+        copy = cache_directory() / f"{short}+{xxhash.xxh3_64_hexdigest(json.dumps([store.url, objects]).encode())}"
         # The object of a URL keeps its name, whose ending says what it is.
-        names = {name: name or store.url.rpartition("/")[2] for name in found}
+        names = {name: name or store.url.rpartition("/")[2] for name in objects}
         with locks.holding(locks.beside(copy), copy, COPY_SECONDS, f"directory in the variable {CACHE}"):
             if not copy.exists():
-                print(f"copying {quantity(len(found), 'file')} from {store.url}", file=sys.stderr)
+                print(f"copying {quantity(len(objects), 'file')} from {store.url}", file=sys.stderr)
                 with tempfile.TemporaryDirectory(dir=copy.parent) as temporary:
-                    for name in found:
+                    for name in objects:
                         store.get(name, Path(temporary) / "copy" / names[name])
                     os.rename(Path(temporary) / "copy", copy)
-    result = copy / names[""] if list(found) == [""] else copy
+    result = copy / names[""] if list(objects) == [""] else copy
     _urls[str(result)] = store.url
     return result
 

@@ -297,7 +297,7 @@ def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) ->
 
 def _similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
     """Returns the documents that are similar to an owner, and the number of the most similar one."""
-    found: dict[int, tuple[float, int]] = {}
+    most_similar: dict[int, tuple[float, int]] = {}
     for runs in batches:
         runs = _thin(runs, index.every)
         if not len(runs.texts):
@@ -312,7 +312,7 @@ def _similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
         least = np.where(shorter * index.every >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
         # A few words of a held-out document make no longer text similar to it.
         enough = (own <= others) | (common * index.every >= MIN_COMMON)
-        for place in np.flatnonzero((share >= least) & enough).tolist():
-            document, owner = pairs[:, place].tolist()
-            found[document] = max(found.get(document, (0.0, 0)), (float(share[place]), -owner))
-    return {document: -owner for document, (_, owner) in sorted(found.items())}
+        for pair in np.flatnonzero((share >= least) & enough).tolist():
+            document, owner = pairs[:, pair].tolist()
+            most_similar[document] = max(most_similar.get(document, (0.0, 0)), (float(share[pair]), -owner))
+    return {document: -owner for document, (_, owner) in sorted(most_similar.items())}

@@ -43,7 +43,7 @@ def estimate_of(task: Task, predictions: Any, seed: int = 0) -> Estimate | None:
         return None
     every = np.arange(len(predictions))
     value, majority = (
-        kind.statistic(task, metric, one)(every) for one in (predictions, kind.majority(task, predictions))
+        kind.statistic(task, metric, tested)(every) for tested in (predictions, kind.majority(task, predictions))
     )
     low, high = kind.interval(task, metric, predictions, seed)
     return Estimate(100 * value, (100 * low, 100 * high), 100 * majority)
@@ -96,7 +96,7 @@ def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[dict[str
     untrained: dict[str, dict[str, Any]] = {}
     for run in random:
         untrained.setdefault(run.task.name, read_predictions(member_directories(run.directory)[0], run.task))
-    found = []
+    rows = []
     for run in runs:
         task, weights = run.task, "random" if run.results.get("random_weights") else "pre-trained"
         for split, predictions in read_predictions(member_directories(run.directory)[0], task).items():
@@ -108,7 +108,7 @@ def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[dict[str
             except ValueError as error:
                 raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
             other = None if baseline is None else estimate_of(task, baseline)
-            found.append(
+            rows.append(
                 {
                     "task": task.name,
                     "split": split,
@@ -123,7 +123,7 @@ def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[dict[str
                     "verdict": verdict_of(weights, gain),
                 }
             )
-    return found
+    return rows
 
 
 def write_comparison(runs: Sequence[Path], random: Sequence[Path], out: Path | None, overwrite: bool = False) -> str:
@@ -133,21 +133,21 @@ def write_comparison(runs: Sequence[Path], random: Sequence[Path], out: Path | N
     """
     if out is not None:
         outputs.check(out, COMMAND, overwrite=overwrite)
-    found = compare(find_runs(runs), find_runs(random))
-    if not found:
+    rows = compare(find_runs(runs), find_runs(random))
+    if not rows:
         raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")
     if out is not None:
-        with outputs.making(out, COMMAND, overwrite=overwrite) as place:
-            atomic.write_text(place / "comparison.md", markdown(found))
-            atomic.write_text(place / "comparison.json", json.dumps(found, indent=1) + "\n")
-    return markdown(found)
+        with outputs.making(out, COMMAND, overwrite=overwrite) as folder:
+            atomic.write_text(folder / "comparison.md", markdown(rows))
+            atomic.write_text(folder / "comparison.json", json.dumps(rows, indent=1) + "\n")
+    return markdown(rows)
 
 
-def markdown(found: Sequence[Mapping[str, Any]]) -> str:
+def markdown(comparisons: Sequence[Mapping[str, Any]]) -> str:
     """The rows of `compare` as a Markdown table."""
     titles = ["run", "weights", "task", "split", "examples", "metric", "majority class", "random weights", "this run"]
     rows = []
-    for row in found:
+    for row in comparisons:
         majority = f"{row['majority']:.1f}" if row["majority"] else ""
         random = "not run" if row["random"] is None else _with_interval(row["random"], row["random_interval"])
         gain = "" if row["gain_interval"] is None else "{:+.1f} to {:+.1f}".format(*row["gain_interval"])

@@ -65,13 +65,13 @@ def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
 
     Raises UserError for a missing directory or a `results.json` that cannot be read.
     """
-    found: set[Path] = set()
+    ended: set[Path] = set()
     for directory in directories:
         if not directory.is_dir():
             raise UserError(f"{directory} is no directory; name --output directories of pipeline.finetune")
-        found |= {path.parent for path in directory.rglob(RESULTS)}
-    seeds = {directory for directory in found if directory.name.startswith("seed-") and directory.parent in found}
-    return [_read(directory) for directory in sorted(found - seeds)]
+        ended |= {path.parent for path in directory.rglob(RESULTS)}
+    seeds = {directory for directory in ended if directory.name.startswith("seed-") and directory.parent in ended}
+    return [_read(directory) for directory in sorted(ended - seeds)]
 
 
 def _read(directory: Path) -> TaskRun:
@@ -131,11 +131,11 @@ def run_directories(directories: Sequence[Path]) -> Iterator[Path]:
 
 def find_pretrained(directories: Sequence[Path], runs: Sequence[TaskRun]) -> list[Pretrained]:
     """Every pre-training run in or below `directories`, and the origins of `runs`, by path."""
-    found = {origin.directory.resolve(): origin for run in runs for origin in run.origins}
+    by_path = {origin.directory.resolve(): origin for run in runs for origin in run.origins}
     for directory in run_directories(directories):
         if isinstance(record := read_record(directory), PretrainRecord):
-            found.setdefault(directory.resolve(), Pretrained(directory, record))
-    return [found[path] for path in sorted(found)]
+            by_path.setdefault(directory.resolve(), Pretrained(directory, record))
+    return [by_path[path] for path in sorted(by_path)]
 
 
 def digest_of(shards: Path | None) -> str | None:
@@ -150,15 +150,15 @@ def digest_of(shards: Path | None) -> str | None:
 
 def member_directories(run: Path) -> list[Path]:
     """The directories of `run` that hold logits: itself, or one for each seed. Raises UserError if there are none."""
-    found = [run] if (run / "logits").is_dir() else sorted(path.parent for path in run.glob("seed-*/logits"))
-    if not found:
+    members = [run] if (run / "logits").is_dir() else sorted(path.parent for path in run.glob("seed-*/logits"))
+    if not members:
         raise UserError(f"{run} holds no logits; name an --output of pipeline.finetune that has ended")
-    return found
+    return members
 
 
 def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     """The predictions of each split of one run, by name. Raises UserError for a file that is damaged or empty."""
-    found = {path: task.kind.predictions.load(path) for path in sorted((run / "logits").glob(f"*{task.kind.ending}"))}
-    if empty := [path for path, predictions in found.items() if not len(predictions)]:
+    by_file = {path: task.kind.predictions.load(path) for path in sorted((run / "logits").glob(f"*{task.kind.ending}"))}
+    if empty := [path for path, predictions in by_file.items() if not len(predictions)]:
         raise UserError(f"{empty[0]} holds no predictions; fine-tune again")
-    return {path.stem: predictions for path, predictions in found.items()}
+    return {path.stem: predictions for path, predictions in by_file.items()}

@@ -53,9 +53,9 @@ def match_pieces(old: Vocabulary, new: Vocabulary) -> Carried:
             sources.append([same])
             continue
         # A text begins a word, and so may its first piece: the mark of a word's start alone tells nothing here.
-        found = [part for part in parts[i] if part != UNK_ID and old.spellings[part].strip()]
-        unknown += not found
-        sources.append(found or everything)
+        pieces = [part for part in parts[i] if part != UNK_ID and old.spellings[part].strip()]
+        unknown += not pieces
+        sources.append(pieces or everything)
     return Carried(sources, copied, len(new) - copied - unknown, unknown)
 
 

@@ -45,8 +45,8 @@ def tags(directory: Path, last: int | None = None) -> list[Path]:
     """The directories with a checkpoint's name, newest first, of at most `last` steps. They may be damaged."""
     if not directory.is_dir():
         return []
-    found = [path for path in directory.iterdir() if is_tag_name(path.name) and path.is_dir()]
-    return sorted((tag for tag in found if last is None or step_of(tag) <= last), key=step_of, reverse=True)
+    checkpoints = [path for path in directory.iterdir() if is_tag_name(path.name) and path.is_dir()]
+    return sorted((tag for tag in checkpoints if last is None or step_of(tag) <= last), key=step_of, reverse=True)
 
 
 def find_latest(directory: Path, content: bool = False) -> Path | None:
@@ -129,13 +129,13 @@ def remove(tag: Path) -> None:
             discard(tag.replace(tag.with_name(f".{tag.name}.removed")))
 
 
-def discard(place: Path) -> None:
+def discard(path: Path) -> None:
     """Deletes a checkpoint's files in `place`, and the directory unless it holds others; as far as it can."""
     with contextlib.suppress(OSError):
-        if not place.is_symlink():
-            for name in set(os.listdir(place)) - set(foreign_files(place)):
-                (place / name).unlink()
-            place.rmdir()
+        if not path.is_symlink():
+            for name in set(os.listdir(path)) - set(foreign_files(path)):
+                (path / name).unlink()
+            path.rmdir()
 
 
 def foreign_files(tag: Path) -> list[str]:

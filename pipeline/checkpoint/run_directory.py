@@ -59,9 +59,9 @@ def check_summary(output: Path) -> None:
 
 
 def _check_unused(output: Path, names: Sequence[str]) -> None:
-    if found := [name for name in names if os.path.lexists(output / name)]:
+    if taken := [name for name in names if os.path.lexists(output / name)]:
         raise UserError(
-            f"{output} holds {', '.join(found)} and no run (no settings.json); move them away, or choose another "
+            f"{output} holds {', '.join(taken)} and no run (no settings.json); move them away, or choose another "
             "--output"
         )
 
@@ -98,14 +98,14 @@ def reopen(output: Path) -> None:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """The settings that differ, each as `name: old -> new`."""
-    found = []
+    lines = []
     for key in sorted(set(old) | set(new)):
         before, after = old.get(key), new.get(key)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += differences(before, after, f"{prefix}{key}.")
+            lines += differences(before, after, f"{prefix}{key}.")
         elif before != after:
-            found.append(f"{prefix}{key}: {before} -> {after}")
-    return found
+            lines.append(f"{prefix}{key}: {before} -> {after}")
+    return lines
 
 
 @contextlib.contextmanager

@@ -46,8 +46,8 @@ def watch() -> None:
     """Starts a thread that stops this process when its launcher ends. Called in a rank that a launcher started."""
     names: dict[int, str] = {}  # by descriptor
     with contextlib.suppress(OSError, psutil.Error):  # one has ended, or the kernel is older than 5.3
-        for found in launchers(psutil.Process().parents()):
-            names[os.pidfd_open(found.pid)] = f"{found.name()}, process {found.pid}"
+        for process in launchers(psutil.Process().parents()):
+            names[os.pidfd_open(process.pid)] = f"{process.name()}, process {process.pid}"
 
     def wait() -> None:
         ended, _, _ = select.select(list(names), [], [])

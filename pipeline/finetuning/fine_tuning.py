@@ -152,11 +152,11 @@ class FineTuning:
             predictions = predict(engine, self.features[split], self.control, engine.device, pace)
             with progress.get_progress().during("scoring"):
                 scored = None if predictions is None else self._score(predictions)
-            found = self.control.broadcast(scored)
-            if isinstance(found, str):
-                raise TrainingFailed(f"the evaluation on {split} failed: {found}; {REMEDY}")
+            of_split = self.control.broadcast(scored)
+            if isinstance(of_split, str):
+                raise TrainingFailed(f"the evaluation on {split} failed: {of_split}; {REMEDY}")
             prefix = "" if split == self.dev_splits[0] else f"{split}/"
-            metrics |= {f"{prefix}{name}": value for name, value in found.items()}
+            metrics |= {f"{prefix}{name}": value for name, value in of_split.items()}
         engine.train()
         shown = self.settings.task.score
         return Evaluation(dict(metrics), metrics[shown], shown)
@@ -220,8 +220,8 @@ def outputs_of(
     """The output of a model or an engine for each sample in `batches`, by number. Leaves it in evaluation mode."""
     model.eval()
     made = ((samples, features.batch(samples, training=False)) for samples in batches)
-    found: dict[int, SampleOutput] = {}
+    outputs: dict[int, SampleOutput] = {}
     for samples, batch in pace(prefetch(made), len(batches)):
         output = model(**to_device(batch, device))
-        found.update(zip(samples, features.decode(samples, batch, output)))
-    return found
+        outputs.update(zip(samples, features.decode(samples, batch, output)))
+    return outputs

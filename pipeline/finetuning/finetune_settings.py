@@ -56,7 +56,7 @@ class FinetuneSettings(RunSettings):
 
     def hyperparameters(self) -> dict[str, Any]:
         """The hyperparameters of Table 14, and the others that decide the result."""
-        found: dict[str, Any] = {
+        hyperparameters: dict[str, Any] = {
             **self.optimization(),
             "learning_rate": self.engine.learning_rate,
             "dropout": self.model.hidden_dropout_prob,
@@ -67,7 +67,7 @@ class FinetuneSettings(RunSettings):
             "patience": self.patience,
             "max_length": self.max_length,
         }
-        return found | (dataclasses.asdict(self.limits) if self.task.kind.uses_span_limits else {})
+        return hyperparameters | (dataclasses.asdict(self.limits) if self.task.kind.uses_span_limits else {})
 
     def record(self) -> FinetuneRecord:
         """What settings.json holds."""

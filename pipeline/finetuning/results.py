@@ -112,9 +112,9 @@ def write_summary(output: Path, members: Sequence[Path]) -> None:
     for split, of_split in first["metrics"].items():
         median[split], spread[split] = {}, {}
         for name in of_split:
-            if lacking := [member for member, found in zip(members, metrics) if name not in found.get(split, {})]:
+            if lacking := [member for member, of_run in zip(members, metrics) if name not in of_run.get(split, {})]:
                 raise UserError(f"{lacking[0] / RESULTS} lacks {name} of {split}; run that seed again")
-            values = [found[split][name] for found in metrics]
+            values = [of_run[split][name] for of_run in metrics]
             median[split][name], spread[split][name] = statistics.median(values), [min(values), max(values)]
     shared = ("task", RECORD, "model", "init", "random_weights", "hyperparameters", "examples")
     seeds = [

@@ -111,11 +111,12 @@ def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: Path
     if {"embedding_size", "hidden_size"} & set(differ):  # which decide whether there is a projection
         differ = [name for name in differ if name != "has_embedding_projection"]
     if differ:
-        found = ", ".join(
+        differences = ", ".join(
             f"{name} is {getattr(trained, name)} there and {getattr(config, name)} here" for name in differ
         )
         raise UserError(
-            f"--init {source} holds another model: {found}; leave --model and these fields out to take its architecture"
+            f"--init {source} holds another model: {differences}; leave --model and these fields out to take its "
+            "architecture"
         )
     if config.max_position_embeddings < trained.max_position_embeddings:
         raise UserError(

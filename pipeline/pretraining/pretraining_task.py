@@ -113,11 +113,11 @@ class PreTraining:
 
     def _evaluate(self, engine: "Engine", limit: int | None, pace: Pace) -> Evaluation:
         """Evaluates on up to `limit` rows of each held-out directory."""
-        found: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         for number, (name, collator) in enumerate(self.held_out.items()):
             named = self._evaluate_rows(engine, collator, limit, pace)
-            found |= {f"{name}/{key}": value for key, value in named.items()} if number else named
-        return self._score(found)
+            metrics |= {f"{name}/{key}": value for key, value in named.items()} if number else named
+        return self._score(metrics)
 
     def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
         rows = self.settings.engine.micro_batch_size

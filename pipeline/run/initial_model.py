@@ -81,7 +81,7 @@ def _has_weights(init: Path, run: Path, record: RunRecord) -> bool:
 
 def _pretraining_of(init: Path) -> PretrainRecord | None:
     """The record of the pre-training that `init` comes from: a run, an export in it, or a fine-tuning run."""
-    run = next((place for place in (init, init.parent) if (place / SETTINGS).exists()), None)
+    run = next((directory for directory in (init, init.parent) if (directory / SETTINGS).exists()), None)
     with contextlib.suppress(UserError, OSError):  # a damaged record of another run; it is for the model card only
         record = None if run is None else read_record(run)
         return record.pretraining if isinstance(record, FinetuneRecord) else record

@@ -214,8 +214,8 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
         raise UserError(f"{CONFIG} {path} is not YAML: {one_line(error)}; correct it") from None
     if root is not None and not isinstance(root, yaml.MappingNode):
         raise UserError(f"{CONFIG} {path}: it must have a line of the form `flag: value` for each flag")
-    names = {one.key.replace("-", "_"): one.name for one in flags_of(command)}
-    found: dict[str, list[str]] = {}
+    names = {each.key.replace("-", "_"): each.name for each in flags_of(command)}
+    words: dict[str, list[str]] = {}
     for key_node, node in root.value if root is not None else ():
         key = str(key_node.value)
         name = names.get(key.replace("-", "_"))
@@ -223,14 +223,14 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
             near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "the keys are the flags without the dashes"
             raise UserError(f"{CONFIG} {path}: unknown key {key[:40]!r}; {hint}")
-        if name in found:
+        if name in words:
             raise UserError(f"{CONFIG} {path}: {key} is given twice; keep one")
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        if not all(isinstance(one, yaml.ScalarNode) for one in nodes):
+        if not all(isinstance(each, yaml.ScalarNode) for each in nodes):
             raise UserError(f"{CONFIG} {path}: {key} must be one value, or a list of values")
         is_null = nodes == [node] and node.value in ("", "~", "null")
-        found[name] = [] if is_null else [one.value for one in nodes]
-    return {name: its for name, its in found.items() if its}
+        words[name] = [] if is_null else [each.value for each in nodes]
+    return {name: its for name, its in words.items() if its}
 
 
 def _words_of(one: Flag, value: Any) -> list[str]:

@@ -181,17 +181,17 @@ def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
 
 def _of_held_out_set(prefix: str, numbers: Mapping[str, float], objective: str) -> list[Row]:
     """The figures of the held-out set whose metrics begin with `prefix`; of sentences what the model was trained on."""
-    found = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
-    entropy = f"; unigram entropy {found['mlm_unigram_entropy']:.3f}" if "mlm_unigram_entropy" in found else ""
-    rows: list[Row] = [("loss of masked tokens (MLM)", f"{found['mlm_loss']:.3f} nats{entropy}")]
-    if "mlm_accuracy" in found and (count := int(found.get("predictions", 0))):
-        interval = wilson_interval(found["mlm_accuracy"] * count, count)
-        value = f"{_percent(found['mlm_accuracy'], interval)} of {quantity(count, 'token')}"
+    figures = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
+    entropy = f"; unigram entropy {figures['mlm_unigram_entropy']:.3f}" if "mlm_unigram_entropy" in figures else ""
+    rows: list[Row] = [("loss of masked tokens (MLM)", f"{figures['mlm_loss']:.3f} nats{entropy}")]
+    if "mlm_accuracy" in figures and (count := int(figures.get("predictions", 0))):
+        interval = wilson_interval(figures["mlm_accuracy"] * count, count)
+        value = f"{_percent(figures['mlm_accuracy'], interval)} of {quantity(count, 'token')}"
         rows.append(("accuracy of masked tokens (MLM)", value))
-    accuracy, low, high = (found.get(f"{objective}_accuracy{end}") for end in ("", "_low", "_high"))
-    if accuracy is not None and "pairs" in found:
+    accuracy, low, high = (figures.get(f"{objective}_accuracy{end}") for end in ("", "_low", "_high"))
+    if accuracy is not None and "pairs" in figures:
         bounds = None if low is None or high is None else (low, high)
-        value = f"{_percent(accuracy, bounds)} of {found['pairs']:,} pairs"
+        value = f"{_percent(accuracy, bounds)} of {figures['pairs']:,} pairs"
         rows.append((f"accuracy of {SENTENCE_LOSSES[objective]}", value))
     return rows
 

@@ -51,9 +51,9 @@ def read_records(run: Path, split: str) -> list[dict[str, Any]]:
 
     Raises UserError for a file that cannot be read, or a record of `split` that does not fit `MetricsRecord`.
     """
-    found = [record for _, record in _complete_records(run) if record["split"] == split]
-    check_as(found, list[MetricsRecord], run / METRICS, _REMEDY, extra="ignore")
-    return found
+    records = [record for _, record in _complete_records(run) if record["split"] == split]
+    check_as(records, list[MetricsRecord], run / METRICS, _REMEDY, extra="ignore")
+    return records
 
 
 def last_record(run: Path, split: str) -> dict[str, Any] | None:

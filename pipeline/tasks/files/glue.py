@@ -69,14 +69,14 @@ class GlueFiles(TaskFiles):
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
         """See `TaskFiles.find`. The files are in `directory` or in its subdirectory of the task's name."""
         subdirectory = directory / self.directory
-        place = subdirectory if subdirectory.is_dir() else directory
+        folder = subdirectory if subdirectory.is_dir() else directory
         splits = ["train", *task.dev_splits, *(name.replace("dev", "test") for name in task.dev_splits)]
-        found = {split: [place / f"{split}.tsv"] for split in splits if (place / f"{split}.tsv").is_file()}
+        files = {split: [folder / f"{split}.tsv"] for split in splits if (folder / f"{split}.tsv").is_file()}
         for split, names in self.extra_splits.items():
-            path = next((place / name for name in names if (place / name).is_file()), None)
-            if found and path is not None:
-                found[split] = [path]
-        return found
+            path = next((folder / name for name in names if (folder / name).is_file()), None)
+            if files and path is not None:
+                files[split] = [path]
+        return files
 
     def read_table(self, path: Path, kept: Container[str] | None = None) -> Table:
         """See `TaskFiles.read_table`. A row may have fewer cells than the header.

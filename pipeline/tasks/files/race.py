@@ -29,12 +29,12 @@ class RaceFiles(TaskFiles):
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
         """See `TaskFiles.find`."""
-        found = {}
+        splits = {}
         for split in ("train", "dev", "test"):
             files = sorted((directory / split).rglob("*.txt"), key=_order) or sorted(directory.glob(f"{split}*.jsonl"))
             if files:
-                found[split] = files
-        return found
+                splits[split] = files
+        return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> list[ChoiceExample]:
         """See `TaskFiles.read`.

@@ -73,12 +73,12 @@ def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
     Raises:
         UserError: two have the same name of ours, such as "validation" and "dev".
     """
-    found: dict[str, str] = {}
+    splits: dict[str, str] = {}
     for split, ours in names.items():
-        if ours in found:
-            raise UserError(f"--data {data} has {found[ours]} and {split}, and both are the split {ours}; keep one")
-        found[ours] = split
-    return found
+        if ours in splits:
+            raise UserError(f"--data {data} has {splits[ours]} and {split}, and both are the split {ours}; keep one")
+        splits[ours] = split
+    return splits
 
 
 def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:

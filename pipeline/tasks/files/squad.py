@@ -81,7 +81,7 @@ class SquadFiles(TaskFiles):
 
         Raises UserError if several files fit a split and none of them has the official name.
         """
-        found: dict[str, list[Path]] = {}
+        splits: dict[str, list[Path]] = {}
         for split in ("train", "dev", "test"):
             files = sorted(directory.glob(f"{split}*.json"))
             of_version = [path for path in files if self.version in path.name]
@@ -92,8 +92,8 @@ class SquadFiles(TaskFiles):
                 names = ", ".join(path.name for path in fitting)
                 raise UserError(f"{directory} has several files for split {split} of {task.name}: {names}; keep one")
             if fitting:
-                found[split] = [(official or fitting)[0]]
-        return found
+                splits[split] = [(official or fitting)[0]]
+        return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> list[Question]:
         """See `TaskFiles.read`. Each split is one file.

@@ -160,9 +160,9 @@ class SpanFeatures:
         for index, (start, end) in enumerate(windows):
             shift = before - start
             holds = answer is not None and start <= answer[0] and answer[1] < end
-            place = (answer[0] + shift, answer[1] + shift) if answer is not None and holds else (0, 0)
+            stops = (answer[0] + shift, answer[1] + shift) if answer is not None and holds else (0, 0)
             startable = np.concatenate([np.zeros(before, dtype=np.bool_), best[start:end] == index])
-            self._windows.append(_QuestionWindow(number, (query, tokens.ids[start:end]), shift, place, startable))
+            self._windows.append(_QuestionWindow(number, (query, tokens.ids[start:end]), shift, stops, startable))
 
     def segments(self, sample: int) -> SegmentPair:
         """The tokens of the question and of the window."""

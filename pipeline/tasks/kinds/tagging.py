@@ -134,13 +134,13 @@ class TagFeatures:
         """The logits (tokens, C) of each window. A token without a piece gets the tag `OUTSIDE`."""
         seen = [self._seen(sample) for sample in samples]
         ends = np.cumsum([len(tokens) for tokens in seen])[:-1]
-        found = []
+        per_window = []
         for sample, tokens, logits in zip(samples, seen, np.split(to_host(output.logits), ends)):  # (seen, C)
             start, end = self._windows[sample]
             of_window = np.tile(self._without_piece, (end - start, 1))  # (tokens, C)
             of_window[tokens - start] = logits
-            found.append(of_window)
-        return found
+            per_window.append(of_window)
+        return per_window
 
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
         """See `Features.predictions`."""
