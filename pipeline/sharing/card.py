@@ -1,28 +1,27 @@
 """The model card of an export: README.md with the YAML header that the Hugging Face hub reads.
 
-It is written from the run's own records. What they lack is not in it. card_template.md has its text.
+It is written from the run's own records. card_template.md has its text and tables.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from common import __version__
 from common.errors import UserError
-from common.text import markdown_table, printable
+from common.text import printable
 from data_prep.text.vocabulary import Vocabulary
 from model import bert
 from model.albert import ModelWithHead
-from pipeline.checkpoint.run_records import FinetuneRecord, PretrainRecord, read_record
+from pipeline.checkpoint.run_records import RESULTS, FinetuneRecord, read_record, read_results
 from pipeline.sharing import card_tables
-from pipeline.sharing.card_tables import Row, plain
 from pipeline.sharing.trained_run import TrainedRun
 from pipeline.tasks.task import Task
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).with_name("card_template.md")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
 _LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
 _FILL_MASK = """from transformers import pipeline
 
@@ -95,44 +94,34 @@ def model_card(
     from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
     record, task = read_record(run.directory), run.task
-    data = record.data_directory if isinstance(record, FinetuneRecord) and record.data_on_hub else None
+    is_task = isinstance(record, FinetuneRecord)
+    results = run.directory / RESULTS
+    examples = read_results(results).get("examples") or {} if is_task and results.exists() else {}
     is_bert = bert.can_express(model.config)
-    tags = ["bert" if is_bert else "albert", *([task.name] if task else [])]
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == "other" else None,
         language=list(options.languages) or None,
         library_name="transformers" if in_layout else None,
         pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
-        tags=tags,
-        datasets=None if data is None else [data],
+        tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
+        datasets=[record.data_directory] if isinstance(record, FinetuneRecord) and record.data_on_hub else None,
     )
-    origin = (
-        f"step {step:,} of {record.steps:,} of a pre-training run"
-        if isinstance(record, PretrainRecord)
-        else f"step {step:,} of a fine-tuning run on the task {plain(record.task)}"
-    )
-    shares = model.config.parameter_sharing != "none"
-    kind = "An ALBERT model" if shares else "A model like ALBERT, whose layers share nothing"
-    paper = "Lan et al., [arXiv 1909.11942](https://arxiv.org/abs/1909.11942)"
-    if is_bert:
-        kind, paper = "A BERT model", "Devlin et al., [arXiv 1810.04805](https://arxiv.org/abs/1810.04805)"
     card = ModelCard.from_template(
         fields,
         template_path=str(TEMPLATE),
         name=name,
-        opening=f"{kind} ({paper}): {origin}.",
         version=__version__,
         usage=_usage(task, in_layout, options.repository),
+        is_bert=is_bert,
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         kept=vocabulary.normalization,
-        training=_training(run.directory, record),
-        evaluation=_table(
-            ("split" if task else "held-out set", "metric", "value"),
-            card_tables.describe_evaluation(run.directory, step, task),
-        ),
-        cost=_table(("cost", "value"), card_tables.describe_cost(run.directory, step, record)),
+        record=record,
+        pretraining=record.pretraining if isinstance(record, FinetuneRecord) else record,
+        recipe=lambda record: card_tables.recipe(record, examples),
+        evaluation=card_tables.evaluation(run.directory, step, task),
+        cost=card_tables.cost(run.directory, step, record),
         plain=plain,
         options=options,
         task=task,
@@ -142,27 +131,12 @@ def model_card(
     return printable(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip(), keep="\n") + "\n"
 
 
-def _table(header: Sequence[str], rows: Sequence[Row]) -> str:
-    """A table; empty without rows."""
-    return markdown_table(header, rows) if rows else ""
-
-
-def _training(run: Path, record: PretrainRecord | FinetuneRecord) -> list[tuple[str, str]]:
-    """The sections on the training of a run and, if it is recorded, on the pre-training before it."""
-    before, titles, sections = record, ("Training data", "Recipe"), []
-    if isinstance(record, FinetuneRecord):
-        sections = [("Recipe", _table(("setting", "value"), card_tables.describe_finetuning(run, record)))]
-        if record.random_weights:
-            return [*sections, ("Pre-training", "None: the run started from random weights.")]
-        if record.pretraining is None:
-            return sections
-        before, titles = record.pretraining, ("Pre-training data", "Pre-training recipe")
-    assert isinstance(before, PretrainRecord)
-    header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
-    data = _table(header, card_tables.describe_corpora(before))
-    recipe = _table(("setting", "value"), card_tables.describe_pretraining(before))
-    lacking = "The run did not record what its training data was made from."
-    return [*sections, (titles[0], data or lacking), (titles[1], recipe)]
+def plain(value: object) -> str:
+    """A value as one line in which no character has a meaning in Markdown."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return _SPECIAL.sub(lambda found: "\\" + found[0], " ".join(text.split()))
 
 
 def _usage(task: Task | None, in_layout: bool, repository: str | None) -> str | None:
