@@ -68,7 +68,7 @@ def run_and_move(command: list[str], folder: Path, stop: int) -> list[Ended]:
         manifest.write_text("{}", encoding="utf-8")
     os.link(folder / "damaged" / "settings.json", folder / "settings.before")
     ended += run_each([(runs[name], None) for name in ("moved", "copied", "damaged")])
-    return [*ended, _run(runs["removed"], lambda step: shutil.rmtree(folder / "removed"))]
+    return [*ended, _run(runs["removed"], lambda step: shutil.rmtree(folder / "removed", ignore_errors=True))]
 
 
 def run_on_a_disk_that_fills_up(command: list[str], place: Path, from_step: int, to_step: int) -> Ended:
