@@ -10,8 +10,7 @@ wrong and what to do.
     distillation      `AlbertForDistillation`: learns the states of a trained model
     classification    fine-tuning: classification, regression, multiple choice
     spans             fine-tuning: question answering
-    layers/           embeddings, shared layers, heads, matrix products
-    attention/        self-attention and its kernels
+    layers/           embeddings, attention, shared layers, heads, and what is fast on a CPU
     checkpoint        the project's own checkpoint format; JSON and tensor files, written atomically
     huggingface       the format of `transformers`
     bert              BERT's names and configuration there

@@ -7,10 +7,9 @@ from typing import NamedTuple, TypedDict
 
 from torch import Tensor, nn
 
-from model.attention.kernels import choose_kernel
-from model.attention.self_attention import AttentionPattern
 from model.config import AlbertConfig, ExecutionOptions
 from model.initialisation import apply_initial_options, initialise
+from model.layers.attention import AttentionPattern, choose_kernel
 from model.layers.embeddings import FactorisedEmbeddings
 from model.layers.encoder import SharedEncoder
 from model.layers.heads import Pooler, gather_positions

@@ -223,7 +223,7 @@ class ExecutionOptions:
 
     attention: str = "auto"
     """Attention kernel for packed rows: "masked", "flash", "sequences", or "auto", which follows the device
-    (`model/attention/kernels.py`)."""
+    (`model/layers/attention.py`)."""
 
     chunked_loss: bool = False
     """Whether training computes the loss of the masked tokens in chunks, and no logits of all predictions."""

@@ -17,7 +17,7 @@ from torch.nn import functional
 from model.albert import AlbertModel, AlbertModelOutput, EncoderInputs
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.heads import gather_positions
-from model.layers.linear import linear
+from model.layers.processor import linear
 from model.pretraining import AlbertForPreTraining, PreTrainingOutput
 
 

@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from model.attention.self_attention import QueryKeyValue, SelfAttention
 from model.config import NEIGHBOURS, AlbertConfig
+from model.layers.attention import QueryKeyValue, SelfAttention
 from model.layers.embeddings import FactorisedEmbeddings
 from model.layers.encoder import SharedEncoder
 

@@ -1,7 +1,8 @@
-"""The layers that all models are made of, but for attention.
+"""The layers that all models are made of.
 
 embeddings  factorised embeddings
+attention   self-attention of padded and packed rows
 encoder     layers that share their parameters
 heads       the pooler, the pre-training heads, and sums of losses
-linear      matrix products, by oneDNN on a CPU
+processor   what makes products and attention fast on a CPU
 """

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import AlbertConfig
-from model.layers.linear import Linear
+from model.layers.processor import Linear
 
 
 class FactorisedEmbeddings(nn.Module):

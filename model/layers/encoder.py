@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.attention.self_attention import AttentionPattern, FusedProjection, SelfAttention
 from model.config import AlbertConfig, ExecutionOptions
-from model.layers.linear import Linear
+from model.layers.attention import AttentionPattern, FusedProjection, SelfAttention
+from model.layers.processor import Linear
 
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
 

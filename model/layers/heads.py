@@ -5,17 +5,16 @@ The heads predict masked tokens, and the order of two segments (SOP, section 3.1
 Legend of the shapes: B rows, M predictions in a row, V vocab_size, E embedding_size, H hidden_size, C classes.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from model.config import IGNORED_LABEL, AlbertConfig
 from model.layers.encoder import activation
-from model.layers.linear import Linear, linear
+from model.layers.processor import Linear, linear
 
 CHUNK = 2048
 """Predictions whose logits `chunked_sums` computes at once: 246 MB in fp32 with 30,000 pieces."""
@@ -104,53 +103,17 @@ def chunked_sums(inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -
     """`classification_sums` of the logits inputs weight^T + bias, of `CHUNK` predictions at a time.
 
     The forward pass keeps `inputs` alone, and the backward pass computes the logits again. torch's own
-    `linear_cross_entropy` computes the gradients in its forward pass: before fp16 has its loss scale, and it adds up
-    the gradient of the weight, and a loss in bf16, in 16 bits. Here both sums are fp32.
+    `linear_cross_entropy` computes the gradients in its forward pass: before fp16 has its loss scale, and it adds up a
+    loss in bf16 in 16 bits.
 
     Args:
         inputs: (N, E), weight (V, E) and bias (V,) in one dtype.
         labels: int64 (N,), -100 where ignored.
     """
-    return ClassificationSums(*_ChunkedSums.apply(inputs, weight, bias, labels))
 
+    def sums_of(chunk: Tensor, chunk_labels: Tensor) -> ClassificationSums:
+        return classification_sums(linear(chunk, weight, bias), chunk_labels)
 
-class _ChunkedSums(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(inputs, weight, bias, labels)
-        sums = torch.zeros(3, device=inputs.device)  # (3,)
-        for part, wanted in _chunks(inputs, labels):
-            sums += torch.stack(classification_sums(linear(part, weight, bias), wanted))  # (3,)
-        loss, hits, total = sums.unbind()  # () each
-        ctx.mark_non_differentiable(hits, total)
-        return loss.clone(), hits, total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, above: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        inputs, weight, bias, labels = ctx.saved_tensors
-        of_inputs, summed = torch.empty_like(inputs), torch.promote_types(weight.dtype, torch.float32)
-        of_weight, of_bias = torch.zeros_like(weight, dtype=summed), torch.zeros_like(bias, dtype=summed)
-        for (part, wanted), gradient in zip(_chunks(inputs, labels), of_inputs.split(CHUNK)):
-            of_logits = torch.softmax(linear(part, weight, bias), dim=-1, dtype=torch.float32)  # (C, V)
-            counted = (wanted != IGNORED_LABEL)[:, None]  # (C, 1)
-            of_logits.scatter_add_(1, wanted.clamp(min=0)[:, None], -counted.float())
-            of_logits *= counted * above
-            of_bias += of_logits.sum(0)
-            rounded = of_logits.to(inputs.dtype)  # (C, V)
-            torch.mm(rounded, weight, out=gradient)
-            _add_product(of_weight, rounded, part)
-        return of_inputs, of_weight.to(weight.dtype), of_bias.to(bias.dtype), None
-
-
-def _chunks(inputs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Up to `CHUNK` rows (C, E) of `inputs` with their labels (C,)."""
-    return zip(inputs.split(CHUNK), labels.split(CHUNK))
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Adds left^T right, of (C, V) and (C, E), to `total` (V, E), without rounding the product to their dtype."""
-    if left.is_cuda and left.dtype != total.dtype:
-        torch.addmm(total, left.T, right, out_dtype=total.dtype, out=total)
-    else:
-        total.addmm_(left.T.to(total.dtype), right.to(total.dtype))
+    chunks = zip(inputs.split(CHUNK), labels.split(CHUNK))  # (C, E) and (C,)
+    sums = [checkpoint(sums_of, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    return ClassificationSums(*(torch.stack(part).sum() for part in zip(*sums)))

@@ -229,13 +229,13 @@ def buffer_bytes(plan: Plan) -> float:
     """Bytes of temporary memory beside the activations.
 
     The passes hold a recomputed layer, and the logits of a chunk or what FlashAttention takes. Of the logits there are
-    those in the training precision, the same in fp32, and their log-probabilities. A full reduce bucket is copied for
+    three tensors in fp32: log-probabilities, their gradient, and that of the logits. A full reduce bucket is copied for
     the reduction, and cast if the ranks send another precision.
     """
     engine, width, rows = plan.engine, plan.width, plan.engine.micro_batch_size
     layer_input = rows * plan.shape.sequence_length * plan.model.hidden_size * width
     again = layer_bytes(plan) - layer_input if plan.checkpointing == "layer" else 0
-    logits = min(rows * plan.shape.predictions, CHUNK) * plan.model.vocab_size * (8 if width == 4 else 10)
+    logits = min(rows * plan.shape.predictions, CHUNK) * plan.model.vocab_size * 12
     reduced = 0
     if engine.zero_stage or engine.world_size > 1:
         sent = width if plan.sent_width == width else width + plan.sent_width

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from model.attention.self_attention import AttentionPattern, attend
+from model.layers.attention import AttentionPattern, attend
 from pipeline.data.packed_rows import sequence_offsets
 from tests.gpu.conftest import MARKS
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel
-from model.attention.self_attention import SelfAttention
 from model.initialisation import LOGIT
+from model.layers.attention import SelfAttention
 
 PAPER = {"initial_attention": "random", "embedding_initializer_range": None}
 # A standard normal cut at two: its variance is 1 - 2 * 2 * pdf(2) / (cdf(2) - cdf(-2)).

@@ -17,7 +17,7 @@ Pair = dict[str, Tensor]
 def _both_ways(request):
     """Runs every test with the kernel for long rows, and with the kernel for short rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("model.attention.kernels.MAX_MASKED_LENGTH", request.param)
+        patch.setattr("model.layers.attention.MAX_MASKED_LENGTH", request.param)
         yield
 
 

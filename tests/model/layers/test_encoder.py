@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model import AlbertModel
-from model.attention.self_attention import AttentionPattern, SelfAttention
+from model.layers.attention import AttentionPattern, SelfAttention
 from model.layers.embeddings import FactorisedEmbeddings
 from model.layers.encoder import FeedForward
 from tests.model.examples import random_ids, randomise, tiny_config
@@ -42,8 +42,10 @@ def test_dropout_acts_on_both_residual_branches() -> None:
     """With dropout close to 1, a block returns the LayerNorm of its input."""
     config = tiny_config(hidden_dropout_prob=0.9999)
     hidden = torch.randn(2, 4, 24, generator=torch.Generator().manual_seed(1))
-    for sublayer, arguments in ((FeedForward(config), ()), (SelfAttention(config), (AttentionPattern(),))):
+    for sublayer in (FeedForward(config), SelfAttention(config)):
         randomise(sublayer, seed=0)
+        is_attention = isinstance(sublayer, SelfAttention)
+        arguments = (AttentionPattern(), sublayer.query_key_value()) if is_attention else ()
         torch.manual_seed(0)
         torch.testing.assert_close(sublayer(hidden, *arguments), sublayer.layer_norm(hidden))
         assert not torch.allclose(sublayer.eval()(hidden, *arguments), sublayer.layer_norm(hidden))

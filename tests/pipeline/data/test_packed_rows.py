@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from model import AlbertForPreTraining, ExecutionOptions
 from pipeline.data.packed_rows import offset_count, sequence_offsets
 from pipeline.data.prefetch import to_device
-from tests.model.attention.test_kernels import by_products
 from tests.model.examples import few_examples, gradients, tiny_config
+from tests.model.layers.test_attention import by_products
 from tests.pipeline.data.test_collate import collator, random_shards
 
 

@@ -156,16 +156,16 @@ def test_activations_by_hand(config: AlbertConfig, precision: str, checkpointing
 @pytest.mark.parametrize(
     ("precision", "stage", "world", "zero", "buffers", "update"),
     [
-        # 3,688 parameters. Of 6 predictions the logits take 6 * 50 * (4 + 4) bytes in fp32, 6 * 50 * (2 + 4 + 4) in 16
-        # bits. A full bucket is copied; at stage 0 without a bucket of its own.
-        ("fp32", 0, 1, {}, 2400, 0),
+        # 3,688 parameters. Of 6 predictions the logits take 6 * 50 * 12 bytes. A full bucket is copied; at stage 0
+        # without a bucket of its own.
+        ("fp32", 0, 1, {}, 3600, 0),
         ("fp32", 0, 4, {"reduce_bucket_size": 1000}, 4 * 1000, 0),
-        ("bf16", 0, 4, {"reduce_bucket_size": 300}, 3000, 4 * PARAMETERS),
-        ("bf16", 1, 4, {"reduce_bucket_size": 300}, 3000 + 600, (2 + 4) * PARAMETERS / 4),
-        ("bf16", 1, 4, {"reduce_bucket_size": 300, "overlap_comm": True}, 3000 + 1200, (2 + 4) * PARAMETERS / 4),
+        ("bf16", 0, 4, {"reduce_bucket_size": 300}, 3600, 4 * PARAMETERS),
+        ("bf16", 1, 4, {"reduce_bucket_size": 300}, 3600 + 600, (2 + 4) * PARAMETERS / 4),
+        ("bf16", 1, 4, {"reduce_bucket_size": 300, "overlap_comm": True}, 3600 + 1200, (2 + 4) * PARAMETERS / 4),
         ("bf16", 2, 4, {"reduce_bucket_size": 9000}, 2 * PARAMETERS + 18_000, (2 + 4) * PARAMETERS / 4),
-        ("bf16", 3, 4, {"reduce_bucket_size": 300, "overlap_comm": True}, 3000 + 600, 6 * PARAMETERS / 4 + 600),
-        ("fp32", 1, 1, {"reduce_bucket_size": 300}, 2400 + 1200, 4 * PARAMETERS),
+        ("bf16", 3, 4, {"reduce_bucket_size": 300, "overlap_comm": True}, 3600 + 600, 6 * PARAMETERS / 4 + 600),
+        ("fp32", 1, 1, {"reduce_bucket_size": 300}, 3600 + 1200, 4 * PARAMETERS),
     ],
 )
 def test_buffers_and_update_by_hand(
@@ -187,7 +187,7 @@ def test_the_layer_that_is_computed_again_and_a_cast_of_the_gradients_take_memor
 
 def test_no_more_than_a_chunk_of_logits_exists() -> None:
     many = make_plan(XXLARGE, rows=64, shape=BatchShape(512, pairs=1, predictions=77), precision="fp32")
-    assert many.memory.buffers == 2048 * 30_000 * 8 + 4 * BUCKET
+    assert many.memory.buffers == 2048 * 30_000 * 12 + 4 * BUCKET
 
 
 @pytest.mark.parametrize(
