@@ -6,7 +6,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -22,7 +21,6 @@ EXIT_MISTAKE = 2  # of the user
 EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, never came, or holds wrong weights
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal after saving; try again
 _OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themselves
-_QUIT_SECONDS = 3.0  # for the main thread to notice the second Ctrl-C by itself
 
 
 class ExitNotice(NamedTuple):
@@ -55,20 +53,16 @@ def exit_notice(name: str, error: BaseException | None) -> ExitNotice:
 class StopSignals:
     """Records SIGTERM, SIGINT and SIGUSR1 (Slurm's warning), so that training can finish the step and save.
 
-    Creating one installs the handlers. A second SIGINT raises KeyboardInterrupt: a person who presses Ctrl-C twice does
-    not want to wait.
-
-    Python calls a handler only between two instructions of the main thread, which may compute in compiled code for
-    long. But it writes the number of each signal to a descriptor immediately. A thread reads it, prints what happens
-    next, and ends a process that does not react to a second Ctrl-C.
+    Creating one installs the handlers. Python calls a handler only between two instructions of the main thread, which
+    may compute in compiled code for long. But it writes the number of each signal to a descriptor immediately. A thread
+    reads it, and prints what happens next. A second SIGINT ends the process at once: a person who presses Ctrl-C twice
+    does not want to wait, and what is being saved stays incomplete.
     """
 
     NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._interrupted = False  # not `received`: after one Ctrl-C the launcher sends SIGTERM as well
-        self._quits = False  # no Event: a handler that is interrupted by a signal would wait for its own lock
         for number in self.NUMBERS:
             signal.signal(number, self._record)
         self._reader, self._writer = socket.socketpair()  # never closed: the C handler writes to it
@@ -85,26 +79,18 @@ class StopSignals:
         return next((int(number) for number, count in zip(self.NUMBERS, flags) if count), None)
 
     def _record(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            if self._interrupted:
-                self._quits = True
-                raise KeyboardInterrupt
-            self._interrupted = True
         self.received = number
 
     def _answer_signals(self) -> None:
         """The thread."""
         received: list[int] = []
         while numbers := self._reader.recv(64):
-            for number in numbers:
-                if number not in self.NUMBERS:
-                    continue
+            for number in filter(self.NUMBERS.__contains__, numbers):
                 received.append(number)
-                if received.count(signal.SIGINT) > 1:
-                    time.sleep(_QUIT_SECONDS)
-                    if not self._quits:
-                        os._exit(128 + signal.SIGINT)
-                elif len(received) == 1:
+                if received.count(signal.SIGINT) > 1:  # after one, the launcher sends SIGTERM as well
+                    write_now(2, environment.INTERRUPTED if os.environ.get("RANK", "0") == "0" else "")
+                    os._exit(128 + signal.SIGINT)
+                if len(received) == 1:
                     self._print_answer(number)
 
     def _print_answer(self, number: int) -> None:
@@ -150,7 +136,7 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         is_final = status == EXIT_MISTAKE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # before training
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would end the process with a traceback
         if os.environ.get("RANK", "0") == "0":
             sys.stderr.write(environment.INTERRUPTED)

@@ -90,13 +90,11 @@ class Saves:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Ends a save in progress if all ranks leave the block together. Otherwise gives it up and writes nothing more.
 
-        The weights of a save are checked before it, so what ends training later does not make them wrong. A second
-        Ctrl-C does not wait for the disk: the process ends now, and its thread with it.
+        The weights of a save are checked before it, so what ends training later does not make them wrong.
         """
         if isinstance(error, TrainingFailed):
             self.finish()
-        if not isinstance(error, KeyboardInterrupt):
-            self._saver.abandon()
+        self._saver.abandon()
 
     def _run_stage(self, stage: Callable[[], Saved | None], required: bool = False) -> None:
         """Runs one stage of a save, and tells of a checkpoint that is then complete."""
