@@ -54,7 +54,7 @@ def _prepare(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
 
 
 def engine_state(engine: DeepSpeedEngine) -> dict[str, Any]:
-    """The engine's state without its tensors, as `pipeline.checkpoint.files.StateRecord` describes it."""
+    """The engine's state without its tensors: what state.json of a checkpoint holds."""
     optimizer = engine.basic_optimizer
     scaler = _dynamic_loss_scaler(engine)
     return {

@@ -5,10 +5,8 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from safetensors.torch import save_file
 
 from common.errors import UserError
 from common.files.checksums import content_checksum
-from pipeline.checkpoint import files, retention
+from pipeline.checkpoint import retention
 from pipeline.checkpoint.checkpoint_manifest import (
     MANIFEST,
     CheckpointManifest,
@@ -29,7 +27,6 @@ from pipeline.checkpoint.checkpoint_manifest import (
 )
 from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key
 from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name
-from tests.pipeline.sharing import runs
 
 
 def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Path, Path, CheckpointManifest]:
@@ -192,7 +189,7 @@ def test_a_manifest_that_names_other_files_is_damaged(tmp_path: Path, name: str)
     manifest = CheckpointManifest.read(tag)
     changed = CheckpointManifest(1, None, manifest.files | {name: File(1, "0")}, manifest.tensors)
     (tag / MANIFEST).write_text(changed.to_json())
-    with pytest.raises(DamagedCheckpoint, match="is no file of a checkpoint"):
+    with pytest.raises(DamagedCheckpoint, match="it lists other files"):
         check(tag)
 
 
@@ -204,55 +201,11 @@ def test_a_file_that_is_a_link_is_damaged(tmp_path: Path) -> None:
         check(tag)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "fault"),
-    [
-        (("format",), 2, "format 2, not 1"),
-        (("tensors", "w", "pieces", 0, 0), "rank-00009.safetensors", "w lies in a file that is not listed"),
-        (("tensors", "w", "pieces", 1, 1), 8, "the pieces of w overlap or leave gaps"),
-        (("tensors", "w", "shape", 0), 3, "the pieces of w do not make up its shape"),
-        (("files", "rank-00000.safetensors", "bytes"), 83, "rank-00000.safetensors is too small for its tensors"),
-    ],
-)
-def test_a_manifest_that_cannot_be_is_damaged(tmp_path: Path, place: Sequence[Any], value: Any, fault: str) -> None:
-    def change(content: Any) -> None:
-        for key in place[:-1]:
-            content = content[key]
-        content[place[-1]] = value
-
+def test_another_format_is_refused(tmp_path: Path) -> None:
     tag = make(tmp_path, 1)
-    rewrite_manifest(tag, change)
-    with pytest.raises(DamagedCheckpoint, match=f"manifest.json: {fault}"):
-        CheckpointManifest.read(tag)
-
-
-@pytest.fixture
-def tag(corpus: SimpleNamespace, tmp_path: Path) -> Path:
-    """A checkpoint of a run."""
-    run = runs.pretraining(tmp_path / "run", corpus.vocabulary, state=runs.STATE)
-    (tag,) = (run / "checkpoints").glob("step-*")
-    assert files.verify_share(tag, 0, 1).state["step"] == 1
-    return tag
-
-
-def rewrite_manifest(tag: Path, change: Callable[[Any], None]) -> None:
-    """Changes the content of a manifest, and its hash with it."""
     record = json.loads((tag / MANIFEST).read_text())
-    change(record["content"])
+    record["content"]["format"] = 2
     record["xxh3_128"] = content_checksum(record["content"])
     (tag / MANIFEST).write_text(json.dumps(record))
-
-
-def test_a_tensor_in_a_group_that_the_state_lacks(tag: Path) -> None:
-    name = sorted(CheckpointManifest.read(tag).tensors)[3]
-    rewrite_manifest(tag, lambda content: content["tensors"][name].update(group=1))
-    with pytest.raises(DamagedCheckpoint, match=rf"state\.json: it has 1 parameter groups, and {name} is in another"):
-        files.verify_share(tag, 0, 1)
-
-
-def test_a_state_whose_value_is_out_of_bounds(tag: Path) -> None:
-    state = tag / "state.json"
-    state.write_text(json.dumps({**json.loads(state.read_text()), "samples": -1}))
-    rewrite_manifest(tag, lambda content: content["files"].update({"state.json": asdict(File.of(state))}))
-    with pytest.raises(DamagedCheckpoint, match=r"state\.json has samples = -1"):
-        files.verify_share(tag, 0, 1)
+    with pytest.raises(DamagedCheckpoint, match="format 2, not 1"):
+        CheckpointManifest.read(tag)
