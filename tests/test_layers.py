@@ -9,8 +9,6 @@ import graphlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOP_LEVEL = ("common", "data_prep", "model", "pipeline")
 WHOLE = ("common", "model")
@@ -148,52 +146,3 @@ def test_imports_point_downwards() -> None:
     assert findings(imports) == [[], [], [], [], []]
     known = {package for layers in (PIPELINE, DATA_PREP) for packages in layers for package in packages}
     assert {package_of(module) for module in imports} - known - set(TOP_LEVEL) == set()
-
-
-@pytest.mark.parametrize(
-    ("module", "imported", "rules", "around"),
-    [
-        ("pipeline.training.training_run", "pipeline.engine.build", (), []),
-        ("pipeline.data.collate", "pipeline.training.training_run", (0,), ["pipeline.data", "pipeline.training"]),
-        ("pipeline.analysis.costs", "pipeline.plan", (0, 3), []),
-        ("pipeline.export", "pipeline.pretrain", (3,), []),  # of one layer, but still an entry point
-        ("data_prep.sources.books", "data_prep.jobs.extract", (1,), ["data_prep.jobs", "data_prep.sources"]),
-        ("model.layers.heads", "data_prep.text.vocabulary", (2,), []),
-        ("common.errors", "model.layers.heads", (0, 2), []),
-    ],
-)
-def test_the_checker_finds_what_is_wrong(module: str, imported: str, rules: tuple[int, ...], around: list[str]) -> None:
-    good = {
-        "pipeline.pretrain": {"pipeline.training.trainer", "pipeline.checkpoint.files"},
-        "pipeline.training.trainer": {"pipeline.data.collate"},
-        "pipeline.data.collate": {"model.layers.heads", "data_prep.text.vocabulary"},
-        "data_prep.jobs.extract": {"data_prep.sources.books"},
-        "data_prep.sources.books": {"common.errors"},
-    }
-    told = [[f"{module} imports {imported}"] if number in rules else [] for number in range(4)]
-    assert findings({**good, module: {*good.get(module, set()), imported}}) == [*told, around]
-
-
-def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
-    for top in TOP_LEVEL:
-        (tmp_path / top).mkdir()
-    (tmp_path / "pipeline" / "data").mkdir()
-    (tmp_path / "pipeline" / "data" / "__init__.py").write_text("")
-    (tmp_path / "pipeline" / "data" / "rng.py").write_text("import numpy\nimport common.errors as errors\n")
-    (tmp_path / "common" / "errors.py").write_text("")
-    code = """
-from typing import TYPE_CHECKING
-from pipeline.data import rng
-if TYPE_CHECKING:
-    from pipeline.data.rng import Purpose
-def late():
-    from common import errors
-    from model.layers.heads import IGNORED_LABEL
-"""
-    (tmp_path / "pipeline" / "plan.py").write_text(code)
-    assert imports_of(tmp_path) == {
-        "common.errors": set(),
-        "pipeline.data": set(),
-        "pipeline.data.rng": {"common.errors"},
-        "pipeline.plan": {"pipeline.data.rng", "common.errors", "model.layers.heads"},
-    }

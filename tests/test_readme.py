@@ -28,10 +28,6 @@ def make(target, *variables):
     )  # fmt: skip
 
 
-def test_the_two_commands_stand_first():
-    assert COMMANDS[:2] == ["make demo", "make test"]
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, sample_corpus):
     """`make demo` with few steps, on a sample that is fetched once for all tests.

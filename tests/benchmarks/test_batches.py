@@ -11,15 +11,6 @@ from benchmarks import batches
 RESULTS = sorted((Path(batches.__file__).parent / "results").glob("batches*.json"))
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
-def test_a_page_of_results_says_what_was_measured(path: Path) -> None:
-    result = json.loads(path.read_text(encoding="utf-8"))
-    assert path.with_suffix(".md").read_text(encoding="utf-8").endswith(batches.markdown(result) + "\n")
-    assert {(one["positions"], one["objective"]) for one in result["measurements"]} == {
-        (positions, objective) for positions in (128, 512) for objective in batches.OBJECTIVES
-    }
-
-
 def test_a_small_run(corpus: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--data", str(corpus.held_out), "--rows", "64", "--rounds", "2", "--out", str(tmp_path / "small")]
     assert batches.main(words) == 0

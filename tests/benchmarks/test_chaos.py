@@ -2,13 +2,11 @@
 
 import json
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks.chaos import __main__ as chaos
-from benchmarks.chaos import page
 from benchmarks.chaos.faults import KINDS, plan
 from benchmarks.chaos.training import HOSTS
 from benchmarks.shared import texts
@@ -16,16 +14,6 @@ from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
 from tests.pipeline.workers import forked
 
 RESULTS = sorted((Path(chaos.__file__).parents[1] / "results").glob("chaos*.json"))
-
-
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
-def test_a_page_of_results_is_that_of_its_figures(path: Path) -> None:
-    result = json.loads(path.read_text(encoding="utf-8"))
-    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(result) + "\n"
-    times = Counter(cost["kind"] for cost in result["costs"])
-    assert times.keys() >= KINDS.keys()
-    assert min(times.values()) >= 5
-    assert result["end"]["differences"] == []
 
 
 def test_the_order_of_the_faults_follows_from_the_seed_and_two_hosts_always_train() -> None:

@@ -1,7 +1,5 @@
 """The benchmark of data preparation: pages that say what was measured, mistakes in a line."""
 
-import json
-import statistics
 from pathlib import Path
 
 import pytest
@@ -9,14 +7,6 @@ import pytest
 from benchmarks import data_prep as benchmark
 
 RESULTS = sorted((Path(benchmark.__file__).parent / "results").glob("data_prep_*.json"))
-
-
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
-def test_a_page_of_results_says_what_was_measured(path: Path) -> None:
-    result = json.loads(path.read_text(encoding="utf-8"))
-    assert result["format"] == "data_prep 5"
-    assert path.with_suffix(".md").read_text(encoding="utf-8").endswith(benchmark.markdown(result) + "\n")
-    assert result["shards_to_bare"] == pytest.approx(statistics.median(r["bare"] / r["one"] for r in result["rounds"]))
 
 
 def test_a_job_that_fails_is_a_mistake_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

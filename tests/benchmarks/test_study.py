@@ -184,9 +184,3 @@ def test_a_whole_study_is_written_and_not_made_twice(
     text = (made / "study.md").read_text()
     assert page.markdown(record) == text
     assert again.endswith(f"{text}\n")
-
-
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_a_page_of_results_is_that_of_its_figures(path: Path) -> None:
-    record = json.loads(path.read_text(encoding="utf-8"))
-    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(record)

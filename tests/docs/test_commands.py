@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UserError
 from data_prep.__main__ import parse as parse_job
 from pipeline import evaluate, export, plan, predict, reproduce, show
 from pipeline.settings import finetune_flags, pretrain_flags
@@ -57,19 +56,6 @@ def source_of(module: str) -> str:
     path = REPOSITORY / module.replace(".", "/")
     files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
-
-
-def test_there_are_commands_of_every_kind():
-    modules = {module_command(command)[0] for _, command in found()}
-    assert set(PARSERS) <= modules
-    assert {"pipeline.export", "pipeline.preflight", "benchmarks.chaos", "benchmarks.train_step"} & modules
-
-
-def test_a_flag_that_does_not_exist_is_seen():
-    with pytest.raises(UserError):
-        test_its_arguments_are_those_of_the_module("", "python -m data_prep verify --nothing DIR")
-    with pytest.raises(AssertionError):
-        test_its_arguments_are_those_of_the_module("", "python -m pipeline.preflight --nothing DIR")
 
 
 def test_the_page_of_the_plan_has_every_flag():
