@@ -3,7 +3,7 @@
     python -m pipeline.preflight --data shards/train --output runs/base
     python -m pipeline.preflight --hostfile hostfile --data shards/train --output runs/xxlarge
 
-Without a hostfile it checks this machine: packages, data, directory of the run, GPUs, port. With one, run it on the
+Without a hostfile it checks this machine: data, directory of the run, GPUs, port. With one, run it on the
 host and in the directory in which `deepspeed` will run. It starts itself over ssh on each host, with a question, and
 compares the answers with this host: code, Python, packages, data, directory of the run. The GPUs are compared with the
 hostfile. Rank 0's host opens the port of the rendezvous, and the other hosts connect to it.
@@ -41,7 +41,6 @@ from common.text import quantity
 
 SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 """Directories and files of the project that must be the same on all hosts."""
-REQUIREMENTS = Path("requirements.txt")
 REMEDIES = {
     "code": "bring all hosts to the same commit, without changes",
     "Python": "make the environment with the same one",
@@ -112,7 +111,6 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
     return {
-        "packages": list(_pinned()),
         "data": [str(directory.absolute()) for directory in data],
         "beacon": None if beacon is None else str(beacon),
         "gpus": environment.get("DS_ACCELERATOR") != "cpu",
@@ -121,21 +119,11 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
     }
 
 
-def _pinned() -> dict[str, str]:
-    """The versions in requirements.txt, by name; none if the file is not here, as in an installed package."""
-    lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines() if REQUIREMENTS.is_file() else []
-    pinned = (line.partition("==") for line in lines if "==" in line and not line.startswith("#"))
-    return {name.strip(): version.strip() for name, _, version in pinned}
-
-
 def _check_here(question: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Checks this machine alone. Returns what was checked, and the problems."""
     taken, found = _open(question["listen"]), examine(question)
-    # A version's local part, such as `+cu126` of a torch build, does not matter.
-    installed = {name: version.partition("+")[0] for name, version in found["facts"]["packages"].items()}
-    lines = differences({"packages": installed}, {"packages": _pinned()}, "in requirements.txt")
     devices = f"{found['gpus']} GPUs" if found["gpus"] else f"{found['cores']} cores without a GPU"
-    return f"this machine, {devices}", [f"this machine: {line}" for line in (*lines, *found["problems"], *taken)]
+    return f"this machine, {devices}", [f"this machine: {line}" for line in (*found["problems"], *taken)]
 
 
 def _check_hosts(
@@ -173,7 +161,7 @@ def problems_of_host(slots: int, found: Mapping[str, Any], here: Facts, needs_gp
     """
     if "facts" not in found:
         return list(found["problems"])
-    lines = differences(found["facts"], here, "here") + found["problems"]
+    lines = differences(found["facts"], here) + found["problems"]
     count, device = (found["gpus"], "GPU") if needs_gpus else (found["cores"], "core")
     if count < slots and not any("torch cannot compute" in line for line in lines):
         lines.append(
@@ -183,13 +171,13 @@ def problems_of_host(slots: int, found: Mapping[str, Any], here: Facts, needs_gp
     return lines
 
 
-def differences(found: Facts, wanted: Facts, where: str) -> list[str]:
+def differences(found: Facts, wanted: Facts) -> list[str]:
     """A line for each kind of facts in which a host differs, with the first differences and the remedy."""
     lines = []
     for kind, facts in wanted.items():
         names = sorted({*facts, *found[kind]})
         other = [name for name in names if found[kind].get(name) != facts.get(name)]
-        shown = [f"{name} {found[kind].get(name, 'none')} ({facts.get(name, 'none')} {where})" for name in other[:4]]
+        shown = [f"{name} {found[kind].get(name, 'none')} ({facts.get(name, 'none')} here)" for name in other[:4]]
         if other:
             more = f" and {len(other) - 4} more" if len(other) > 4 else ""
             lines.append(f"other {kind}: {', '.join(shown).strip()}{more}; {REMEDIES[kind]}")
@@ -300,9 +288,8 @@ def examine(question: Mapping[str, Any]) -> dict[str, Any]:
     """Examines this host, in the project's directory.
 
     Args:
-        question: packages: names of distributions; data: directories of shards; beacon: a file that the asking host has
-            just made in the run's directory, or None; connect: [address, port] to try, or None; gpus: whether to try
-            the GPUs.
+        question: data: directories of shards; beacon: a file that the asking host has just made in the run's directory,
+            or None; connect: [address, port] to try, or None; gpus: whether to try the GPUs.
     Returns:
         facts, which must be the same on all hosts: by kind, by name; problems, one line each; gpus: how many compute;
         cores; address of this host.
@@ -321,7 +308,7 @@ def examine(question: Mapping[str, Any]) -> dict[str, Any]:
         # An editor's lock is a link that leads nowhere.
         "code": {str(path): _digest(path.read_bytes()) for path in files if path.is_file()},
         "Python": {"": platform.python_version()},
-        "packages": {name: _version(name) for name in question["packages"]},
+        "packages": {str(package.name): package.version for package in metadata.distributions()},
         "shards": {directory: _shards(Path(directory)) for directory in question["data"]},
     }
     address = " ".join(lines_of("hostname", "-I")).partition(" ")[0]
@@ -331,13 +318,6 @@ def examine(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
 
 
 def _shards(directory: Path) -> str:

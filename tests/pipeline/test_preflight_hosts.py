@@ -17,7 +17,7 @@ from pipeline.preflight import read_environment, read_hostfile
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
-NOTHING: dict[str, Any] = {"packages": [], "data": [], "beacon": None, "connect": None, "listen": 0}
+NOTHING: dict[str, Any] = {"data": [], "beacon": None, "connect": None, "listen": 0}
 
 
 def asked(host: str) -> dict[str, Any]:
