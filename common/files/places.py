@@ -30,14 +30,9 @@ def check_directory(directory: Path, flag: str = "--out") -> None:
         flag: what names the directory.
     """
     place = Path(os.path.abspath(directory))
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
     try:
-        if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in place.parts):
-            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-        while not os.path.lexists(place) and place != place.parent:
-            place = place.parent
-        if not place.is_dir():
-            kind = "a link that leads nowhere" if place.is_symlink() else "a file"
-            raise UserError(f"cannot write to {directory}: {place} is {kind}; choose another {flag}")
         # Rights and quotas do not show whether a file can be made. One that no name leads to does.
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:

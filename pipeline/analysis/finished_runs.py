@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,26 +115,21 @@ def find_origin(results: Mapping[str, Any], depth: int = 0) -> Pretrained | None
     return None
 
 
-def run_directories(directories: Sequence[Path]) -> Iterator[Path]:
-    """Yields every run of both kinds in or below `directories`, finished or not.
+def find_pretrained(directories: Sequence[Path], runs: Sequence[TaskRun]) -> list[Pretrained]:
+    """Every pre-training run in or below `directories`, and the origins of `runs`, by path.
 
     Raises UserError for a missing directory, or a settings.json that cannot be read.
     """
+    by_path = {origin.directory.resolve(): origin for run in runs for origin in run.origins}
     for directory in directories:
         if not directory.is_dir():
             raise UserError(f"--runs {directory} is no directory; name --output directories of runs")
         for path in sorted(directory.rglob(SETTINGS)):
-            content = read_object(path, "restore it, or leave that run out") if path.is_file() else {}
-            if "objective" in content or {"task", "model"} <= content.keys():  # other programs use the name as well
-                yield path.parent
-
-
-def find_pretrained(directories: Sequence[Path], runs: Sequence[TaskRun]) -> list[Pretrained]:
-    """Every pre-training run in or below `directories`, and the origins of `runs`, by path."""
-    by_path = {origin.directory.resolve(): origin for run in runs for origin in run.origins}
-    for directory in run_directories(directories):
-        if isinstance(record := read_record(directory), PretrainRecord):
-            by_path.setdefault(directory.resolve(), Pretrained(directory, record))
+            content = read_object(path, "restore it, or leave that run out")
+            if "objective" in content:  # other programs use the name as well
+                record = read_record(path.parent)
+                assert isinstance(record, PretrainRecord)
+                by_path.setdefault(path.parent.resolve(), Pretrained(path.parent, record))
     return [by_path[path] for path in sorted(by_path)]
 
 

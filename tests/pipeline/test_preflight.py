@@ -62,5 +62,5 @@ def test_an_output_that_is_a_file_is_one_line(
     monkeypatch.setattr("sys.argv", words)
     assert preflight.main() == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: cannot write to {tmp_path / name}: {tmp_path / 'file'} is a file; choose another")
+    assert said.startswith(f"error: cannot write to {tmp_path / name}: Not a directory; choose another")
     assert said.count("\n") == 1

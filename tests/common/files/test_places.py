@@ -21,11 +21,11 @@ def test_a_place_that_can_be_written_is_not_touched(tmp_path: Path) -> None:
 def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
-    for path, reason in (("file", "is a file"), ("file/below", "is a file"), ("link", "is a link that leads nowhere")):
-        with pytest.raises(UserError, match=f"cannot write to .*{path}: .*{reason}; choose another --output"):
+    for path, reason in (
+        ("file", "Not a directory"), ("file/below", "Not a directory"), ("link", "No such file or directory"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"cannot write to .*{path}: {reason}; choose another --output"):
             places.check_directory(tmp_path / path, "--output")
-    with pytest.raises(UserError, match="File name too long"):
-        places.check_directory(tmp_path / ("n" * 300))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")

@@ -152,7 +152,7 @@ def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
 
 def test_an_output_that_is_a_file_is_refused(words, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file is a file; choose another --output"):
+    with pytest.raises(UserError, match="Not a directory; choose another --output"):
         pretraining_recipe.prepare(pretrain_flags.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
 
 
