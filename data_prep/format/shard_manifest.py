@@ -97,9 +97,9 @@ class ShardManifest:
         overlaps_digest: hash of the held-out documents and task files with which no document overlaps.
         task_overlaps: for each task file the number of documents that overlap with it first. All names are in
             `overlaps.jsonl`.
-        shard_megabytes: text of a shard that was asked for; 0 for the usual work units. The file has it unless it is 0.
-        language: codes of the languages of the documents, separated by a comma. The file has it unless it is English.
-        rules_version: version of the rules that made the rows; a file without it is of version 1.
+        shard_megabytes: text of a shard that was asked for; 0 for the usual work units.
+        language: codes of the languages of the documents, separated by a comma.
+        rules_version: version of the rules that made the rows.
     """
 
     vocabulary_sha256: str
@@ -122,7 +122,7 @@ class ShardManifest:
     task_overlaps: dict[str, Count] = field(default_factory=dict)
     shard_megabytes: Count = 0
     language: str = ENGLISH
-    rules_version: Count = 1
+    rules_version: Count = RULES_VERSION
     format_version: int = FORMAT_VERSION
 
     def shards(self) -> list[ShardFile]:
@@ -143,14 +143,6 @@ def describe_file(path: Path, rows: int = 0) -> ShardFile:
 def write_manifest(directory: Path, manifest: ShardManifest) -> None:
     """Writes `manifest.json`, which completes the shard set."""
     content = asdict(manifest)
-    # The same bytes as from versions that did not know these.
-    if manifest.language == ENGLISH:
-        del content["language"]
-    if not manifest.shard_megabytes:
-        del content["shard_megabytes"]
-    if not manifest.overlaps_digest:
-        del content["overlaps_digest"], content["task_overlaps"]
-        del content["counts"]["similar_left_out"], content["counts"]["in_tasks_left_out"]
     content["xxh3_128"] = content_checksum(content)
     write_text(directory / MANIFEST, json.dumps(content, indent=1) + "\n")
 

@@ -45,7 +45,7 @@ from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.records import Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
-from data_prep.text.languages import ENGLISH, check_language
+from data_prep.text.languages import check_language
 
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document", "keep")
 OWN_FLAGS = {
@@ -99,12 +99,10 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"--{flag.replace('_', '-')} means nothing to --source {args.source}; leave it out")
     with launch() as ranks:
         source = ranks.on_root(lambda: open_source(args))
-        options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes}
+        options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, LANGUAGE: source.language}
         options |= {flag: getattr(args, flag) for flag in flags if flag != "keep" or args.keep}
         if args.held_out_by != DOCUMENT:
             options[HELD_OUT_BY] = args.held_out_by
-        if source.language != ENGLISH:
-            options[LANGUAGE] = source.language
         counts = {split: DocumentCounts() for split in (SPLITS if args.held_out else [TRAIN])}
         plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
         ledger = Ledger(args.out, ExtractRecord)

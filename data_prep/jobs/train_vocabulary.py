@@ -34,7 +34,6 @@ from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
-from data_prep.text.languages import ENGLISH
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,
@@ -126,11 +125,10 @@ def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpu
         "seed": args.seed,
         "normalization": normalization.description,
         "documents_digest": corpus.digest,
+        "language": corpus.language,
     }
     if args.type == "wordpiece":
         options["type"] = args.type
-    if corpus.language != ENGLISH:
-        options["language"] = corpus.language
     share = args.character_coverage or default_coverage(corpus.language)
     if share != CHARACTER_COVERAGE and args.type == "sentencepiece":
         options["character_coverage"] = share
@@ -261,12 +259,11 @@ def _finish(
             vocabulary = train_wordpiece(_lines(sample, shown), options["size"], rules)
             listing = "".join(f"{piece}\n" for piece in vocabulary.pieces)
         else:
-            language = options.get("language", ENGLISH)
             vocabulary = train_sentencepiece(
                 _lines(sample, shown),
                 options["size"],
                 normalization,
-                language,
+                options["language"],
                 options.get("character_coverage", CHARACTER_COVERAGE),
                 options.get("byte_fallback", False),
             )

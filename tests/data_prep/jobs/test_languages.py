@@ -80,12 +80,12 @@ def test_from_an_export_to_ids(tmp_path: Path) -> None:
 def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     japanese = extract(next(wiki for wiki in WIKIS if wiki.language == "ja"), tmp_path)
     english = extract(ENGLISH, tmp_path)
-    assert "language" not in json.loads((english / "documents.json").read_text())["options"]
+    assert json.loads((english / "documents.json").read_text())["options"]["language"] == "en"
     model = make_vocabulary(tmp_path / "a.model", english, japanese, size=78)
     assert Vocabulary.load(model).language == "en,ja"
     command = ["shards", "--documents", str(english), "--vocab", str(model), "--min-tokens", "1"]
     main([*command, "--out", str(tmp_path / "english")])
-    assert "language" not in json.loads((tmp_path / "english" / "manifest.json").read_text())
+    assert open_shards(tmp_path / "english").manifest.language == "en"
     main([*command, "--out", str(tmp_path / "german"), "--language", "de"])
     assert open_shards(tmp_path / "german").manifest.language == "de"
     main([*command, "--out", str(tmp_path / "german"), "--language", "de"])
