@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from common.files.atomic import TEMPORARY
 from common.files.checksums import content_checksum, file_checksum
 from common.files.json_files import Count, check_as, parse_object, read_bytes
 
@@ -32,8 +33,8 @@ LATEST = "latest"
 
 _FILE = re.compile(r"rank-\d{5,}\.safetensors|state\.json")
 _OF_SAFETENSORS = r"\.tmp[0-9A-Za-z]{6}"  # what a kill leaves while the library writes a file
-OWN_FILES = re.compile(f"{_FILE.pattern}|{re.escape(MANIFEST)}|{_OF_SAFETENSORS}")
-"""The names of the files that a save writes into a checkpoint's directory."""
+OWN_FILES = re.compile(f"{_FILE.pattern}|{re.escape(MANIFEST)}|{_OF_SAFETENSORS}|{TEMPORARY.pattern}")
+"""The names of the files that a save, or a restore from a mirror, writes into a checkpoint's directory."""
 
 
 BYTES_A_PARAMETER = 12

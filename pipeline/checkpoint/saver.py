@@ -10,6 +10,7 @@ a save never meet those of training, and no further process group is needed. The
 """
 
 import concurrent.futures
+import contextlib
 import json
 import math
 import platform
@@ -177,7 +178,8 @@ class Saver:
                 manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)
                 self._sync_records()
                 retention.publish(tag, manifest)
-                retention.prune(self._directory, self._keep, tag)
+                with contextlib.suppress(OSError):  # the checkpoint is complete, and the next save tries again
+                    retention.prune(self._directory, self._keep, tag)
 
             self._agree(tag, publish if is_rank_0 else lambda: None)
         except SaveFailed:
