@@ -108,10 +108,11 @@ def test_a_wheel_works_beside_modules_of_the_same_names(installed, tmp_path):
     plan = ("plan", "--model", "albert-base", "--deepspeed_config", "ds_configs/base.json", "--gpu", "h100")
     assert "albert-base" in run(programs / "albert", *plan, "--nodes", 1, "--gpus-per-node", 8, cwd=own)
     # Commands that start commands name them as they are called here.
-    planned = run(programs / "albert", "reproduce", "masks", "--out", tmp_path, "--dry-run", cwd=own)
-    assert " -m albert_pretraining.data_prep shards " in planned
-    assert " -m albert_pretraining.pipeline.pretrain " in planned
-    assert " -m pipeline" not in planned
+    (tmp_path / "manifest.json").write_text("{}")
+    words = ("6", "--out", tmp_path / "out", "--data", tmp_path, "--eval-data", tmp_path, "--data-root", tmp_path)
+    planned = run(programs / "albert", "reproduce", *words, cwd=own)
+    assert " --module albert_pretraining.pipeline.pretrain " in planned
+    assert " --module pipeline" not in planned
     assert "see `albert predict --help`" in run(programs / "albert", "predict", cwd=own, status=2)
 
 
