@@ -4,8 +4,7 @@ The teacher's weights are no parameters of the model: checkpoints, ZeRO and expo
 Every loss is a sum over the tokens, the sequences or the pairs of sequences of a row, so that it does not depend on how
 a batch is divided. If the teacher is wider, its states are projected onto `principal_directions`.
 
-Legend of the shapes: B rows, S positions in a row, P sequences in a row, H hidden_size, H' that of the teacher,
-R relation heads.
+Legend of the shapes: B rows, S positions in a row, P sequences in a row, H hidden_size, H' that of the teacher.
 """
 
 from typing import NamedTuple, Unpack
@@ -14,10 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.albert import AlbertModel, AlbertModelOutput, EncoderInputs
+from model.albert import AlbertModel, EncoderInputs
 from model.config import AlbertConfig, ExecutionOptions
-from model.layers.heads import gather_positions
-from model.layers.processor import linear
 from model.pretraining import AlbertForPreTraining, PreTrainingOutput
 
 
@@ -34,21 +31,21 @@ class DistillationSums(NamedTuple):
     """1 - cosine of the states after each layer, a mean over the layers, over the tokens. The teacher's layers are
     taken evenly."""
 
-    cls: Tensor
-    """1 - cosine of the last state of [CLS], over the sequences."""
-
     pooled: Tensor
     """1 - cosine of the mean of the last states, over the sequences."""
 
     similarity: Tensor
     """Squared difference of the cosines of the mean states of two sequences in a row, over all such pairs."""
 
-    relations: Tensor
-    """Kullback-Leibler divergence of the relations of queries, of keys and of values in the last layer, in nats, a mean
-    over the three and over the heads, over the tokens (MiniLMv2, arXiv 2012.15828)."""
-
 
 PARTS = DistillationSums._fields
+
+
+class DistillationOutput(NamedTuple):
+    """What a student returns."""
+
+    heads: PreTrainingOutput
+    distances: DistillationSums
 
 
 class AlbertForDistillation(AlbertForPreTraining):
@@ -57,25 +54,18 @@ class AlbertForDistillation(AlbertForPreTraining):
     Args:
         teacher: has the same vocabulary. It is moved to the device and the dtype of the model.
         parts: the distances to compute, of `PARTS`.
-        uses_heads: whether a loss of the heads counts; False leaves their logits and losses 0 in training.
     """
 
     def __init__(
-        self,
-        config: AlbertConfig,
-        execution: ExecutionOptions | None,
-        teacher: AlbertModel,
-        parts: frozenset[str],
-        uses_heads: bool,
+        self, config: AlbertConfig, execution: ExecutionOptions | None, teacher: AlbertModel, parts: frozenset[str]
     ) -> None:
         super().__init__(config, execution)
         self._teacher = (teacher.eval().requires_grad_(False),)  # in a tuple, torch does not see a module of this one
-        self._parts, self._uses_heads = parts, uses_heads
-        self._directions = None
-        if teacher.config.hidden_size != config.hidden_size:
-            self._directions = principal_directions(teacher, config.hidden_size)
+        self._parts = parts
+        is_narrower = teacher.config.hidden_size != config.hidden_size
+        self._directions = principal_directions(teacher, config.hidden_size) if is_narrower else None
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         input_ids: Tensor,
         *,
@@ -83,69 +73,40 @@ class AlbertForDistillation(AlbertForPreTraining):
         masked_labels: Tensor | None = None,
         sentence_labels: Tensor | None = None,
         **inputs: Unpack[EncoderInputs],
-    ) -> PreTrainingOutput:
+    ) -> DistillationOutput:
         """Computes the output of `AlbertForPreTraining`, and the sums of the distances. The rows are packed."""
         encoded = self.albert(input_ids, **inputs)
         (teacher,) = self._teacher
         teacher.to(input_ids.device, encoded.last_hidden_state.dtype)
         with torch.no_grad():
             taught = teacher(input_ids, **inputs)
-        sums = self._distances(encoded, taught, teacher, inputs["sequence_ids"], inputs["cls_positions"])
-        if self._uses_heads:
-            last, pooled = encoded.last_hidden_state, encoded.pooled_output
-            output = self.predict(last, pooled, masked_positions, masked_labels, sentence_labels)
-        else:
-            output = self._without_heads(sums.states)
-        return output._replace(distillation=sums)
+        assert inputs["cls_positions"] is not None, "the rows are packed"
+        members = sequence_members(inputs["sequence_ids"], inputs["cls_positions"].shape[1])  # (B, P, S)
+        heads = self.predict(
+            encoded.last_hidden_state, encoded.pooled_output, masked_positions, masked_labels, sentence_labels
+        )
+        return DistillationOutput(heads, self._distances(encoded.hidden_states, taught.hidden_states, members))
 
-    def _without_heads(self, zero: Tensor) -> PreTrainingOutput:
-        """An output without logits. Its MLM loss is 0 and gives the heads a gradient of 0, which ZeRO wants.
-
-        Args:
-            zero: any scalar () on the device.
-        """
-        unused = [*self.mlm_head.parameters()]
-        for module in (self.sentence_head, self.albert.pooler):
-            unused += [] if module is None else module.parameters()
-        none = torch.zeros_like(zero)  # ()
-        nothing = torch.stack([0.0 * parameter.float().sum() for parameter in unused]).sum()  # ()
-        return PreTrainingOutput(none, None, nothing, none, none, none, none, none)
-
-    def _distances(
-        self,
-        student: AlbertModelOutput,
-        taught: AlbertModelOutput,
-        teacher: AlbertModel,
-        sequence_ids: Tensor | None,
-        cls_positions: Tensor | None,
-    ) -> DistillationSums:
-        assert sequence_ids is not None, "the rows are packed"
-        assert cls_positions is not None, "the rows are packed"
-        parts, own, goal = self._parts, student.last_hidden_state, self._project(taught.last_hidden_state)  # (B, S, H)
-        is_token = sequence_ids >= 0  # (B, S)
-        zero = torch.zeros((), device=own.device)  # ()
-        sums = dict.fromkeys(PARTS, zero)
-        members = sequence_members(sequence_ids, cls_positions.shape[1])  # (B, P, S)
-        is_sequence = members.any(-1)  # (B, P)
-        if "states" in parts:
+    def _distances(self, states: tuple[Tensor, ...], taught: tuple[Tensor, ...], members: Tensor) -> DistillationSums:
+        """Those of the states after each layer (B, S, H) and (B, S, H'), for sequences of `sequence_members`."""
+        own, goal = states[-1], self._project(taught[-1])  # (B, S, H)
+        is_token, is_sequence = members.any(1), members.any(-1)  # (B, S) and (B, P)
+        sums = dict.fromkeys(PARTS, torch.zeros((), device=own.device))  # () each
+        if "states" in self._parts:
             sums["states"] = _distance(own, goal, is_token)
-        if "layers" in parts:
-            sums["layers"] = self._layer_distance(student.hidden_states, taught.hidden_states, is_token)
-        if "cls" in parts:
-            sums["cls"] = _distance(
-                gather_positions(own, cls_positions), gather_positions(goal, cls_positions), is_sequence
-            )
-        if {"pooled", "similarity"} & parts:
+        if "layers" in self._parts:
+            layers, steps = len(states) - 1, len(taught) - 1
+            goals = [self._project(taught[round(layer * steps / layers)]) for layer in range(1, layers + 1)]
+            sums["layers"] = torch.stack([_distance(*pair, is_token) for pair in zip(states[1:], goals)]).mean()
+        if {"pooled", "similarity"} & self._parts:
             mean, wanted = mean_states(own, members), mean_states(goal, members)  # (B, P, H)
-            if "pooled" in parts:
+            if "pooled" in self._parts:
                 sums["pooled"] = _distance(mean, wanted, is_sequence)
-            if "similarity" in parts:
+            if "similarity" in self._parts:
                 # With all of the teacher's width: a projection changes cosines.
-                full = wanted if self._directions is None else mean_states(taught.last_hidden_state, members)
+                full = wanted if self._directions is None else mean_states(taught[-1], members)
                 error = (_cosines(mean) - _cosines(full)).square().triu(1)  # (B, P, P)
                 sums["similarity"] = 2.0 * (error * is_sequence[:, :, None] * is_sequence[:, None, :]).sum()
-        if "relations" in parts:
-            sums["relations"] = self._relation_distance(student, taught, teacher, sequence_ids)
         return DistillationSums(**sums)
 
     def _project(self, hidden: Tensor) -> Tensor:
@@ -155,29 +116,10 @@ class AlbertForDistillation(AlbertForPreTraining):
         self._directions = self._directions.to(hidden)
         return hidden @ self._directions.T
 
-    def _layer_distance(self, own: tuple[Tensor, ...], taught: tuple[Tensor, ...], is_token: Tensor) -> Tensor:
-        layers = len(own) - 1
-        distances = [
-            _distance(own[layer], self._project(taught[round(layer * (len(taught) - 1) / layers)]), is_token)
-            for layer in range(1, layers + 1)
-        ]
-        return torch.stack(distances).mean()
 
-    def _relation_distance(
-        self, student: AlbertModelOutput, taught: AlbertModelOutput, teacher: AlbertModel, sequence_ids: Tensor
-    ) -> Tensor:
-        heads = self.config.num_attention_heads  # R
-        same = (sequence_ids[:, :, None] == sequence_ids[:, None, :])[:, None, None]  # (B, 1, 1, S, S)
-        own = _relations(self.albert, student.hidden_states[-2], heads, same)  # (B, 3, R, S, S), log
-        with torch.no_grad():
-            goal = _relations(teacher, taught.hidden_states[-2], heads, same)  # (B, 3, R, S, S), log
-        divergence = goal.exp() * (goal - own).masked_fill(~same, 0.0)  # (B, 3, R, S, S)
-        per_token = divergence.sum(-1).mean((1, 2))  # (B, S)
-        return (per_token * (sequence_ids >= 0)).sum()
-
-
-def sequence_members(sequence_ids: Tensor, sequences: int) -> Tensor:
+def sequence_members(sequence_ids: Tensor | None, sequences: int) -> Tensor:
     """Returns bool (B, P, S): whether a token belongs to a sequence, of int64 `sequence_ids` (B, S), -1 on padding."""
+    assert sequence_ids is not None, "the rows are packed"
     return sequence_ids[:, None, :] == torch.arange(sequences, device=sequence_ids.device)[None, :, None]
 
 
@@ -223,18 +165,3 @@ def _cosines(vectors: Tensor) -> Tensor:
     """Returns the cosines (B, P, P) of vectors (B, P, H)."""
     unit = functional.normalize(vectors, dim=-1)  # (B, P, H)
     return unit @ unit.mT
-
-
-def _relations(model: AlbertModel, hidden: Tensor, heads: int, same: Tensor) -> Tensor:
-    """Returns the logarithms (B, 3, R, S, S) of softmax(x x^T / sqrt(D)) of queries, keys and values x.
-
-    Args:
-        hidden: (B, S, H), the input of the last layer.
-        same: bool (B, 1, 1, S, S), whether two tokens belong to one sequence.
-    """
-    attention = model.encoder.attention[model.encoder.indices[-1][0]]
-    weight, bias, *_ = attention.get_submodule("query_key_value")()
-    projected = linear(hidden, weight, bias).unflatten(-1, (3, heads, -1))  # (B, S, 3, R, D)
-    vectors = projected.permute(0, 2, 3, 1, 4)  # (B, 3, R, S, D)
-    scores = vectors @ (vectors * vectors.shape[-1] ** -0.5).mT  # (B, 3, R, S, S)
-    return scores.float().masked_fill(~same, -1e4).log_softmax(-1)

@@ -4,7 +4,7 @@ Legend of the shapes: B rows, S positions in a row, P pairs in a row, M predicti
 V vocab_size.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -12,9 +12,6 @@ from torch import Tensor
 from model.albert import EncoderInputs, ModelWithHead
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.heads import ClassificationSums, MaskedTokenHead, SentenceHead, classification_sums, gather_positions
-
-if TYPE_CHECKING:
-    from model.distillation import DistillationSums
 
 
 class PreTrainingOutput(NamedTuple):
@@ -25,8 +22,7 @@ class PreTrainingOutput(NamedTuple):
     """
 
     mlm_logits: Tensor | None
-    """(B, M, V) at `masked_positions`, or (B, S, V) without them; empty if only a teacher's states are learned, None in
-    training with `chunked_loss`."""
+    """(B, M, V) at `masked_positions`, or (B, S, V) without them; None in training with `chunked_loss`."""
 
     sentence_logits: Tensor | None = None
     """(B, P, 2) at `cls_positions`, or (B, 2) without them; None without a sentence head."""
@@ -48,9 +44,6 @@ class PreTrainingOutput(NamedTuple):
 
     sentence_count: Tensor | None = None
     """Number of pairs with a label."""
-
-    distillation: "DistillationSums | None" = None
-    """How far the states are from those of a teacher; None without one."""
 
 
 class AlbertForPreTraining(ModelWithHead):

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.distillation import PARTS
-from model.pretraining import PreTrainingOutput
+from model.distillation import PARTS, DistillationOutput
 from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.evaluation import PretrainingSums
@@ -32,7 +31,7 @@ DistillationTotals = cast(Any, namedtuple)("DistillationTotals", _TOTALS)
 pairs of two sequences in a row."""
 DistillationCounts = namedtuple("DistillationCounts", "mlm_count sentence_count tokens sequences neighbours")
 """What the sums of a loss are divided by, called as in `DistillationTotals`."""
-_COUNT_OF = dict.fromkeys(PARTS, "tokens") | {"cls": "sequences", "pooled": "sequences", "similarity": "neighbours"}
+_COUNT_OF = dict.fromkeys(PARTS, "tokens") | {"pooled": "sequences", "similarity": "neighbours"}
 _COUNT_OF |= {name: f"{name}_count" for name in HEAD_PARTS}
 
 
@@ -59,23 +58,24 @@ class Distillation(PreTraining):
             neighbours=float((sequences * (sequences - 1)).sum()),
         )
 
-    def loss(self, output: PreTrainingOutput, label_counts: Any, micro_batches_per_step: int) -> Tensor:
+    def loss(  # type: ignore[override]
+        self, output: DistillationOutput, label_counts: Any, micro_batches_per_step: int
+    ) -> Tensor:
         """The weighted sum of the parts, each a mean over the global batch. See `TrainingTask.loss`."""
-        assert output.distillation is not None
-        sums = {"mlm": output.mlm_loss_sum, "sentence": output.sentence_loss_sum, **output.distillation._asdict()}
+        heads = output.heads
+        sums = {"mlm": heads.mlm_loss_sum, "sentence": heads.sentence_loss_sum, **output.distances._asdict()}
         weights = {name: self.weights.get(name, 0.0) * micro_batches_per_step for name in sums}
         terms = [
             part * (weights[name] / max(getattr(label_counts, _COUNT_OF[name]), 1.0)) for name, part in sums.items()
         ]
         return torch.stack(terms).sum()
 
-    def sums(self, output: PreTrainingOutput, tensors: dict[str, Tensor]) -> Any:
+    def sums(self, output: DistillationOutput, tensors: dict[str, Tensor]) -> Any:  # type: ignore[override]
         """See `TrainingTask.sums`."""
-        assert output.distillation is not None
         sequences = tensors["sequence_ids"].amax(dim=1) + 1  # (B,)
         return DistillationTotals(
-            *evaluation.batch_sums(output, tensors["sequence_ids"]),
-            *output.distillation,
+            *evaluation.batch_sums(output.heads, tensors["sequence_ids"]),
+            *output.distances,
             sequences=sequences.sum(),
             neighbours=(sequences * (sequences - 1)).sum(),
         )

@@ -153,7 +153,7 @@ def _interval(name: str, correct: float, count: float) -> dict[str, float]:
 @torch.no_grad()
 def outputs_of(
     engine: "Engine", collator: Collator, control: ControlGroup, micro_batch_size: int, limit: int | None, pace: Pace
-) -> Iterator[tuple[dict[str, Tensor], PreTrainingOutput]]:
+) -> Iterator[tuple[dict[str, Tensor], Any]]:
     """Yields this rank's held-out batches on the device, with the output for each.
 
     The engine is in evaluation mode meanwhile, and in training mode afterwards. Collective.

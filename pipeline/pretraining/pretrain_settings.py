@@ -102,7 +102,7 @@ def resolve(
     initial = find_initial_model(flags.init, [flags.output])
     if initial is not None:
         initial = _fit_vocabulary(initial, corpora.directories[0], flags.new_vocabulary)
-    teacher, masking = find_teacher(flags.teacher, flags.teacher_loss, flags.teacher_layers), flags.masking_settings()
+    teacher, masking = find_teacher(flags.teacher, flags.teacher_loss), flags.masking_settings()
     like = None if initial is None else initial.config
     if teacher is not None:
         like = like or teacher.student_config()
@@ -110,7 +110,7 @@ def resolve(
             masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
     model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
     if teacher is not None:
-        teacher.check(model, corpora.directories[0])
+        teacher.check(corpora.directories[0])
     engine = engine_config.fit(config, world_size, hardware, flags.precision, parameter_counts(model).total)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)

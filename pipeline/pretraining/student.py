@@ -3,7 +3,7 @@
 The student has the teacher's vocabulary. Its embedding table is the best of width E for the teacher's words, by
 singular values, and a projection fitted by least squares turns it into the teacher's embeddings. In both, a word counts
 as often as it stands in the text. Without this, the embeddings of running text are much farther off (docs/student.md).
-A block begins as a layer of the teacher, or as the mean of all. What does not fit the sizes of the student stays
+A block begins as the mean of the teacher's layers that fall to it. What does not fit the sizes of the student stays
 random.
 
 Legend of the shapes: V vocab_size, S positions, E embedding_size, H hidden_size, H' that of the teacher.
@@ -43,14 +43,12 @@ class Teacher:
         weights: its weights.
         digest: of the weights.
         loss: the weight of each part, see `parse_parts`.
-        layers: see `--teacher-layers`.
     """
 
     directory: Path
     weights: InitialWeights
     digest: str
     loss: dict[str, float]
-    layers: tuple[int, ...]
 
     @property
     def needs_masks(self) -> bool:
@@ -59,7 +57,7 @@ class Teacher:
 
     def identity(self) -> dict[str, Any]:
         """What must not change when a run is resumed."""
-        return {"weights": self.digest, "loss": self.loss, "layers": list(self.layers)}
+        return {"weights": self.digest, "loss": self.loss}
 
     def student_config(self) -> AlbertConfig:
         """The teacher's sizes, with shared layers, a narrow embedding and no dropout: of a run without --model."""
@@ -76,19 +74,13 @@ class Teacher:
             sentence_head=head,
         )
 
-    def check(self, config: AlbertConfig, data: Path) -> None:
-        """Raises UserError unless the shards in `data` have its vocabulary, and the student a block for each layer."""
+    def check(self, data: Path) -> None:
+        """Raises UserError unless the shards in `data` have its vocabulary."""
         of_data, own = Vocabulary.load(data), self.weights.vocabulary
         if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
             raise UserError(
                 f"--teacher {self.directory} and --data {data} have different vocabularies; make the shards with "
                 f"--vocab {self.weights.vocabulary_file}"
-            )
-        blocks = max(config.num_attention_blocks, config.num_ffn_blocks)
-        if len(self.layers) > blocks:
-            raise UserError(
-                f"--teacher-layers gives {len(self.layers)} layers, and the student has {blocks} block"
-                f"{'s' * (blocks > 1)}; give at most one for each, or 0 for the mean of all"
             )
 
     def encoder(self) -> AlbertModel:
@@ -101,8 +93,7 @@ class Teacher:
 
     def make_student(self, config: AlbertConfig, execution: ExecutionOptions) -> AlbertForDistillation:
         """The model to train, with random weights."""
-        parts = frozenset(self.loss)
-        return AlbertForDistillation(config, execution, self.encoder(), parts, bool(parts & set(HEAD_PARTS)))
+        return AlbertForDistillation(config, execution, self.encoder(), frozenset(self.loss))
 
 
 def parse_parts(words: Sequence[str]) -> dict[str, float]:
@@ -127,18 +118,13 @@ def parse_parts(words: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def find_teacher(directory: Path | None, loss: Sequence[str], layers: Sequence[int]) -> Teacher | None:
-    """Reads --teacher. Raises UserError: it holds no model, or the values of --teacher-loss or --teacher-layers are
-    wrong.
-    """
+def find_teacher(directory: Path | None, loss: Sequence[str]) -> Teacher | None:
+    """Reads --teacher. Raises UserError: it holds no model, or --teacher-loss is wrong."""
     if directory is None:
         return None
     refuse_training(directory, "--teacher")
     parts, weights = parse_parts(loss), read_initial_weights(directory, "--teacher")
-    count = weights.config.num_hidden_layers
-    if max(layers) > count:
-        raise UserError(f"--teacher-layers {max(layers)}: {directory} has {count} layers; give up to {count}, or 0")
-    return Teacher(directory, weights, weights.digest(), parts, tuple(layers))
+    return Teacher(directory, weights, weights.digest(), parts)
 
 
 @torch.no_grad()
@@ -158,7 +144,7 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
     for name, tensor in model.state_dict().items():
         if name.startswith("albert.encoder."):
             _, _, kind, block, rest = name.split(".", 4)
-            source = _layer_tensor(encoder, kind, rest, _layer_of(teacher.layers, int(block), blocks[kind]))
+            source = _mean_layer(encoder, kind, rest, int(block), blocks[kind])
         elif name.startswith(("albert.pooler.", "mlm_head.")) and name in given:
             source = given[name]
         else:
@@ -168,17 +154,12 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
             tensor.copy_(fitted)
 
 
-def _layer_of(layers: Sequence[int], block: int, blocks: int) -> int:
-    """The teacher's layer, from 1, that a block begins as; 0 for the mean. The layers are spread over the blocks."""
-    return layers[block * len(layers) // blocks]
-
-
-def _layer_tensor(encoder: AlbertModel, kind: str, rest: str, layer: int) -> Tensor:
-    """A tensor of the teacher's `layer`, or its mean over all layers."""
+def _mean_layer(encoder: AlbertModel, kind: str, rest: str, block: int, blocks: int) -> Tensor:
+    """A tensor of a block: the mean of the teacher's layers that fall to it, if they are spread over the blocks."""
     modules: nn.ModuleList = getattr(encoder.encoder, kind)
-    column = 0 if kind == "attention" else 1
-    chosen = encoder.encoder.indices if layer == 0 else [encoder.encoder.indices[layer - 1]]
-    return torch.stack([modules[indices[column]].state_dict()[rest] for indices in chosen]).mean(0)
+    column, count = 0 if kind == "attention" else 1, len(encoder.encoder.indices)
+    chosen = [layer for layer in range(count) if layer * blocks // count == block] or [block * count // blocks]
+    return torch.stack([modules[encoder.encoder.indices[layer][column]].state_dict()[rest] for layer in chosen]).mean(0)
 
 
 def _fit(source: Tensor, shape: torch.Size, directions: Tensor) -> Tensor | None:
@@ -191,8 +172,8 @@ def _fit(source: Tensor, shape: torch.Size, directions: Tensor) -> Tensor | None
     return source if source.shape == shape else None
 
 
-def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Tensor, counts: Tensor) -> set[str]:
-    """Sets the embeddings of the student. Returns the names of what is set.
+def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Tensor, counts: Tensor) -> None:
+    """Sets the embeddings of the student.
 
     Args:
         counts: (V,) the weight of each word in the fits, above 0.
@@ -224,7 +205,6 @@ def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Te
         solution = _fit_linear(functional.pad(narrow, (0, 1), value=1.0), wanted, counts)  # (E + 1, H)
         project.weight.copy_(solution[:-1].T)
         project.bias.copy_(solution[-1])
-    return {f"albert.embeddings.{name}" for name in own.state_dict()}
 
 
 def _fit_linear(inputs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:

@@ -75,13 +75,9 @@ class PretrainFlags(MaskingFlags, RunFlags):
         metavar="DIR",
     )
     teacher_loss: tuple[str, ...] = flag(
-        "weights of the parts of the loss with --teacher: states, layers, cls, pooled, similarity, relations, mlm, "
-        "sentence",
+        "weights of the parts of the loss with --teacher: states, layers, pooled, similarity, mlm, sentence",
         ("states=1", "pooled=1", "similarity=1"),
         metavar="PART=WEIGHT",
-    )
-    teacher_layers: tuple[int, ...] = flag(
-        "the teacher's layers as which the student's blocks begin; 0: the mean of all", (0,), natural, metavar="LAYER"
     )
     model_args: tuple[str, ...] = flag(
         "fields of AlbertConfig to replace, e.g. embedding_size=64", (), metavar="FIELD=VALUE", extend=True
@@ -159,7 +155,6 @@ def parse(words: Sequence[str]) -> PretrainFlags:
     flags = declare.parse(PretrainFlags, parser(), words)
     if flags.preset is None and flags.init is None and flags.teacher is None:
         raise UserError("give --model NAME for a new model, or --init DIR to go on with a trained one")
-    of_teacher = (flags.teacher_loss, flags.teacher_layers)
-    if flags.teacher is None and of_teacher != (PretrainFlags.teacher_loss, PretrainFlags.teacher_layers):
-        raise UserError("--teacher-loss and --teacher-layers say how to distil a model; give it with --teacher DIR")
+    if flags.teacher is None and flags.teacher_loss != PretrainFlags.teacher_loss:
+        raise UserError("--teacher-loss says how to distil a model; give it with --teacher DIR")
     return flags

@@ -111,7 +111,7 @@ def _held_out(prefix: str, numbers: Mapping[str, float], objective: str) -> list
         value = f"{_percent(figures['mlm_accuracy'], interval)} of {quantity(count, 'token')}"
         rows.append(("accuracy of masked tokens (MLM)", value))
     accuracy, low, high = (figures.get(f"{objective}_accuracy{end}") for end in ("", "_low", "_high"))
-    if accuracy is not None and low is not None and high is not None:
+    if objective in SENTENCE_LOSSES and accuracy is not None and low is not None and high is not None:
         value = f"{_percent(accuracy, (low, high))} of {figures.get('pairs', 0):,} pairs"
         rows.append((f"accuracy of {SENTENCE_LOSSES[objective]}", value))
     return rows

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sentencepiece import sentencepiece_model_pb2
-from torch.nn.functional import cosine_similarity, kl_div
+from torch.nn.functional import cosine_similarity
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
@@ -41,12 +41,12 @@ BERT = {
 ALL = tuple(f"{name}=1" for name in (*PARTS, "mlm", "sentence"))
 
 
-def make_teacher(loss=ALL, layers=(0,), **fields):
+def make_teacher(loss=ALL, **fields):
     torch.manual_seed(1)
     model = AlbertForPreTraining(AlbertConfig.from_dict(BERT | fields))
     randomise(model, seed=1, scale=0.2)
     weights = InitialWeights(model.config, model.state_dict(), Path(), None, None)
-    return Teacher(Path(), weights, weights.digest(), parse_parts(loss), layers)
+    return Teacher(Path(), weights, weights.digest(), parse_parts(loss))
 
 
 def make_student(teacher, **fields):
@@ -69,19 +69,11 @@ def test_the_meter_has_the_sums_of_distillation():
     assert fields[8:] == (*PARTS, "sequences", "neighbours")
 
 
-def last_vectors(model, row, inputs):
-    """Queries, keys and values (3, R, N, D) of the last layer for one sequence."""
-    states = model(**inputs).hidden_states
-    block = model.encoder.attention[model.encoder.indices[-1][0]]
-    weight, bias, *_ = block.query_key_value()
-    return (states[-2][0] @ weight.T + bias).view(-1, 3, 4, 8).permute(1, 2, 0, 3)
-
-
 @torch.no_grad()
 def test_the_distances_are_those_of_each_sequence_alone():
     teacher = make_teacher()
     student, batch, encoder = make_student(teacher).eval(), read_batch(), teacher.encoder()
-    found = student(**tensors(batch)).distillation
+    found = student(**tensors(batch)).distances
     wanted, tokens, sequences, pairs = dict.fromkeys(PARTS, 0.0), 0, 0, 0
     for row in range(12):
         means = []
@@ -93,12 +85,8 @@ def test_the_distances_are_those_of_each_sequence_alone():
             wanted["states"] += (1 - cosine_similarity(own[-1][0], goal[-1][0])).sum()
             for one, other in zip(own[1:], goal[1:], strict=True):
                 wanted["layers"] += (1 - cosine_similarity(one[0], other[0])).sum() / 4
-            wanted["cls"] += 1 - cosine_similarity(own[-1][0, 0], goal[-1][0, 0], dim=0)
             means.append((own[-1][0].mean(0), goal[-1][0].mean(0)))
             wanted["pooled"] += 1 - cosine_similarity(*means[-1], dim=0)
-            for mine, its in zip(last_vectors(student.albert, row, inputs), last_vectors(encoder, row, inputs)):
-                log_mine, log_its = ((x @ x.mT / 8**0.5).log_softmax(-1) for x in (mine, its))
-                wanted["relations"] += kl_div(log_mine, log_its, log_target=True, reduction="sum") / 12
             tokens, sequences = tokens + int(here.sum()), sequences + 1
         for one, (own_mean, goal_mean) in enumerate(means):
             for other, (own_other, goal_other) in enumerate(means):
@@ -138,11 +126,11 @@ def test_the_summary_is_the_loss_and_its_parts():
     assert summary["loss"] == pytest.approx(loss.item(), rel=1e-5)
     parts = summary["distil_states"] + 3 * summary["distil_similarity"] + 0.5 * summary["mlm_loss"]
     assert summary["loss"] == pytest.approx(parts, rel=1e-5)
-    assert "distil_cls" not in summary
+    assert "distil_pooled" not in summary
 
 
 def test_empty_rows_and_heads_that_are_not_trained_have_gradients_of_zero():
-    teacher = make_teacher(("states=1", "pooled=1", "similarity=1", "relations=1", "cls=1", "layers=1"))
+    teacher = make_teacher(("states=1", "pooled=1", "similarity=1", "layers=1"))
     student, task = make_student(teacher), task_of(teacher)
     output = student(**tensors(blank(3, collator(random_shards(count=12)).shape)))
     loss = task.loss(output, task.label_counts([read_batch()]), 2)
@@ -153,10 +141,10 @@ def test_empty_rows_and_heads_that_are_not_trained_have_gradients_of_zero():
 
 
 def test_a_student_of_the_teachers_shape_starts_as_the_teacher():
-    teacher = make_teacher(layers=(1, 2, 3, 4))
+    teacher = make_teacher()
     student = make_student(teacher, embedding_size=32, parameter_sharing="none").eval()
     start_as_teacher(student, teacher, torch.ones(VOCABULARY))
-    found = student(**tensors(read_batch())).distillation
+    found = student(**tensors(read_batch())).distances
     assert all(value.item() < 1e-3 for value in found)
 
 
@@ -182,7 +170,7 @@ def test_a_teacher_of_another_width_is_projected_and_is_no_part_of_the_model():
     assert "albert.encoder.feed_forward.0.output.weight" in kept  # the inner widths differ
     directions = principal_directions(teacher.encoder(), 32)
     torch.testing.assert_close(directions @ directions.T, torch.eye(32), rtol=0, atol=1e-4)
-    assert all(value.isfinite() and value > 0 for value in student(**tensors(read_batch())).distillation)
+    assert all(value.isfinite() and value > 0 for value in student(**tensors(read_batch())).distances)
     assert student.state_dict().keys() == AlbertForPreTraining(student.config).state_dict().keys()
 
 
@@ -210,8 +198,6 @@ def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(ta
         ({"--teacher-loss": ["states=1", "states=2"]}, "each part once"),
         ({"--teacher-loss": "states=nan"}, "PART=WEIGHT"),
         ({"--teacher-loss": "mlm=1"}, "asks nothing of the teacher"),
-        ({"--teacher-layers": "7"}, "has 2 layers"),
-        ({"--teacher-layers": ["1", "2"]}, "1 block"),
     ],
 )
 def test_what_is_wrong_with_the_flags_is_said(taught, flags, message):
@@ -221,7 +207,7 @@ def test_what_is_wrong_with_the_flags_is_said(taught, flags, message):
 
 def test_flags_of_a_teacher_need_one(words):
     with pytest.raises(UserError, match=r"--teacher DIR"):
-        resolve(words | {"--teacher-loss": "cls=1"})
+        resolve(words | {"--teacher-loss": "pooled=2"})
 
 
 def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):
@@ -236,7 +222,7 @@ def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):
 
 def test_a_directory_without_a_model_is_no_teacher(tmp_path):
     with pytest.raises(UserError, match=r"--teacher .* holds no model"):
-        find_teacher(tmp_path, ALL, ())
+        find_teacher(tmp_path, ALL)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-7])
