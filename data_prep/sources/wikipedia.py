@@ -182,8 +182,15 @@ def raw_pages(unit: ByteRange) -> Iterator[bytes | int]:
 
 
 def parse_page(raw: bytes) -> ElementTree.Element:
-    """Parses one `<page>` element, which cannot declare entities. ElementTree.ParseError: it is not well-formed."""
-    return ElementTree.fromstring(raw)
+    """Parses one `<page>` element, which cannot declare entities. ElementTree.ParseError: it is not well-formed.
+
+    Of a page with its history only the newest revision stays: the last one of the latest timestamp.
+    """
+    page = ElementTree.fromstring(raw)
+    revisions = page.findall("revision")
+    for revision in sorted(revisions, key=lambda revision: revision.findtext("timestamp", ""))[:-1]:  # a stable sort
+        page.remove(revision)
+    return page
 
 
 def _saved_on(page: ElementTree.Element) -> date | None:

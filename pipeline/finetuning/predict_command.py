@@ -10,20 +10,24 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from common.errors import UserError, one_line
 from common.files import atomic, places
 from pipeline.finetuning import pretrained
 from pipeline.finetuning.predictor import open_predictor
-from pipeline.tasks.files.rows import ExampleRow, check_columns, read_examples
+from pipeline.tasks.files.rows import ExampleRow, check_columns
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
-from pipeline.tasks.task import Columns, Examples, Task
+from pipeline.tasks.task import Columns, Task
 
 PIPE = "-"
 """In the place of a file: standard input, or JSON Lines on standard output."""
 
+MAX_FAULTS = 10
+"""Rows that are named on stderr because they cannot be read."""
+
 Rows = Sequence[dict[str, Any]]
+T = TypeVar("T")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -48,8 +52,8 @@ def predict(args: argparse.Namespace) -> Rows:
     columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
     rows, examples = read(task, columns, args.input, args.delimiter)
     _refuse_columns(rows, task.kind.record_names)
-    by_id = predictor.answer(examples, args.batch_size)
-    return [{**row, **by_id[example.id]} for row, example in zip(rows, examples)]
+    by_id = predictor.answer([example for example in examples if example is not None], args.batch_size)
+    return [{**row, **({} if example is None else by_id[example.id])} for row, example in zip(rows, examples)]
 
 
 def embed_texts(args: argparse.Namespace) -> Rows:
@@ -57,9 +61,9 @@ def embed_texts(args: argparse.Namespace) -> Rows:
     table, columns = read_rows(args.input, args.delimiter), Columns(args.text_column or "text")
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, ("embedding",))
-    texts = [ExampleRow(table, index, columns, "ignored").text(columns.text) for index in range(len(table.rows))]
-    found = open_predictor(args.run).embed(texts, args.batch_size)
-    return [{**row, "embedding": values} for row, values in zip(table.rows, found.tolist())]
+    texts = _read_each(table, columns, lambda row: row.text(columns.text))
+    found = iter(open_predictor(args.run).embed([text for text in texts if text is not None], args.batch_size).tolist())
+    return [{**row, **({} if text is None else {"embedding": next(found)})} for row, text in zip(table.rows, texts)]
 
 
 def fill_masks(args: argparse.Namespace) -> Rows:
@@ -100,10 +104,11 @@ def columns_for(task: Task, text: str | None, second_text: str | None, choices: 
     )
 
 
-def read(task: Task, columns: Columns, source: str, delimiter: str | None) -> tuple[Sequence[Row], Examples]:
+def read(task: Task, columns: Columns, source: str, delimiter: str | None) -> tuple[Sequence[Row], Sequence[Any]]:
     """What is written before each prediction, and the examples: of a table, or of an official file of the task.
 
-    Raises UserError for content that is none of the two; it names file and line.
+    A row of a table that cannot be read gives None and a line on stderr. Raises UserError, which names file and line,
+    for other content, and if no row can be read.
     """
     if source == PIPE or task.files is None or delimiter is not None:
         table = read_rows(source, delimiter)
@@ -112,7 +117,27 @@ def read(task: Task, columns: Columns, source: str, delimiter: str | None) -> tu
         return [{"id": example.id} for example in examples], examples
     else:
         table = task.files.read_table(Path(source))
-    return table.rows, read_examples(table, task.kind, columns, task.labels, "ignored")
+    check_columns(table, columns, labelled=False)
+    return table.rows, _read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
+
+
+def _read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T]) -> list[T | None]:
+    """What `read_row` makes of each row; None, and a line on stderr, for one that it refuses."""
+    made: list[T | None] = []
+    faults: list[UserError] = []
+    for index in range(len(table.rows)):
+        try:
+            made.append(read_row(ExampleRow(table, index, columns, "ignored")))
+        except UserError as error:
+            made.append(None)
+            faults.append(error)
+    if faults and len(faults) == len(made):
+        raise faults[0]
+    for fault in faults[:MAX_FAULTS]:
+        print(f"no prediction for {fault}", file=sys.stderr)
+    if len(faults) > MAX_FAULTS:
+        print(f"no prediction for {len(faults) - MAX_FAULTS:,} more rows", file=sys.stderr)
+    return made
 
 
 def read_rows(source: str, delimiter: str | None) -> Table:

@@ -21,7 +21,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from pipeline.tasks.files.rows import Labelling, read_examples
-from pipeline.tasks.files.tables import Table, index_of, read_table, read_text
+from pipeline.tasks.files.tables import Row, Table, index_of, read_table, read_text
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
 
@@ -79,7 +79,7 @@ class GlueFiles(TaskFiles):
         return files
 
     def read_table(self, path: Path, kept: Container[str] | None = None) -> Table:
-        """See `TaskFiles.read_table`. A row may have fewer cells than the header.
+        """See `TaskFiles.read_table`. A row may have fewer cells than the header, but no more.
 
         Args:
             kept: the columns that are kept in memory; None keeps all.
@@ -94,10 +94,14 @@ class GlueFiles(TaskFiles):
         columns, first = tuple(lines[0].split("\t")), 2
         if self.columns is not None and not set(self.texts) <= set(columns):
             columns, first = self.columns, 1
-        rows = [
-            {name: cell for name, cell in zip(columns, line.split("\t")) if kept is None or name in kept}
-            for line in lines[first - 1 :]
-        ]
+        rows: list[Row] = []
+        for number, line in enumerate(lines[first - 1 :], first):
+            cells = line.split("\t")
+            if len(cells) > len(columns):  # a tab inside a text: all that follows it is in the wrong column
+                raise UserError(
+                    f"{path}, line {number}: {len(cells)} cells instead of {len(columns)}; remove the tab in a text"
+                )
+            rows.append({name: cell for name, cell in zip(columns, cells) if kept is None or name in kept})
         return Table(str(path), columns, rows, range(first, first + len(rows)), is_official=True)
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:

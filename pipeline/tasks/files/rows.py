@@ -1,6 +1,7 @@
 """Turns the rows of a table into examples, by the columns that the user names, and finds the labels in them."""
 
 import math
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -108,14 +109,17 @@ class ExampleRow:
 
 
 def name_of(value: Any) -> str | None:
-    """The name of a label; None for a missing one. 1 and 1.0 are "1"; true is "true"."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+    """The name of a label; None for a missing or a blank one. 1 and 1.0 are "1"; true is "true".
+
+    Blanks around a name do not count, and neither does the way in which Unicode spells its letters (NFC).
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return unicodedata.normalize("NFC", str(value)).strip() or None
 
 
 def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
@@ -139,14 +143,20 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
     Raises:
         UserError: there is only one class, or there are more than `MAX_LABELS`.
     """
-    given = table.class_names.get(columns.label)
-    names = set(given or ())
+    given = tuple(name for name in map(name_of, table.class_names.get(columns.label, ())) if name is not None)
+    names = set(given)
     for index in range(0 if given else len(table.rows)):
         row = ExampleRow(table, index, columns, "optional")
         names.update(name for value in values_of(row) if (name := row.name_of(value)) is not None)
-    if not 2 <= len(names) <= MAX_LABELS:
+    if len(names) < len(given):
         raise UserError(
-            f"{table.source}: column {columns.label!r} holds {len(names):,} different labels, and a task needs 2 to "
+            f"{table.source}: two classes of column {columns.label!r} differ in blanks or spelling only: "
+            f"{', '.join(map(repr, table.class_names[columns.label]))}; rename one"
+        )
+    if not 2 <= len(names) <= MAX_LABELS:
+        count = f"{len(names):,} different labels" if len(names) > 1 else f"only the label {max(names, default='')!r}"
+        raise UserError(
+            f"{table.source}: column {columns.label!r} holds {count if names else 'no label'}, and a task needs 2 to "
             f"{MAX_LABELS:,}; check --label-column"
         )
     are_numbers = all(name.removeprefix("-").isdecimal() and len(name) < 20 for name in names)

@@ -84,6 +84,28 @@ def test_a_data_set_of_the_library(tmp_path):
     assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
 
 
+def test_one_split_of_the_library_is_the_training_split(tmp_path):
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
+    rows.save_to_disk(str(tmp_path / "saved"))
+    task, splits = read("--task", "classification", "--data", tmp_path / "saved")
+    assert (task.labels, set(splits)) == (("x", "y"), {"train"})
+
+
+def test_labels_that_differ_in_blanks_or_in_the_form_of_their_letters_are_one(tmp_path):
+    spellings = ["caf\u00e9", "cafe\u0301 ", " tea", "tea"]
+    for words, label in (("classification", spellings), ("multi-label", [[name] for name in spellings])):
+        column = "labels" if words == "multi-label" else "label"
+        task, splits = read("--task", words, *files(tmp_path, {"text": TEXTS, column: label}, ending="jsonl"))
+        assert task.labels == ("caf\u00e9", "tea")
+        numbers = [example.label for example in splits["train"]]
+        assert numbers == ([0, 0, 1, 1] if words == "classification" else [(0,), (0,), (1,), (1,)])
+    names = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "pos "])})
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 0, 1]}, features=names)
+    datasets.DatasetDict(train=rows).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(UserError, match="differ in blanks or spelling only: 'pos', 'pos '; rename one"):
+        read("--task", "classification", "--data", tmp_path / "saved")
+
+
 def test_a_data_set_on_the_hub(monkeypatch):
     rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
     asked = []
@@ -176,7 +198,7 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
          "has no column 'label'; it has text, stars; check"),
         ("pairs", GOOD, None, "has no column 'text_pair'; it has text, label; check"),
         ("classification", GOOD | {"label": ["x"] * 4}, None,
-         "column 'label' holds 1 different labels, and a task needs 2 to 1,000; check --label-column"),
+         "column 'label' holds only the label 'x', and a task needs 2 to 1,000; check --label-column"),
         ("classification", GOOD | {"text": ["a", "b", " ", "d"]}, None, "line 3: column 'text' is empty; fill it"),
         ("classification", GOOD | {"text": ["a", 5, "c", "d"]}, None, "line 2: column 'text' is 5, not a text"),
         ("classification", GOOD | {"label": ["x", "", "y", "y"]}, None, "line 2: column 'label' is empty; fill it"),
