@@ -66,6 +66,24 @@ class Corpora:
                     f"lower train_batch_size{' or its weight' * (len(self.sets) > 1)} or add text"
                 )
 
+    def check_labels(self, objective: str) -> None:
+        """Raises UserError if no corpus has both labels of the sentence loss: its head would learn nothing.
+
+        Args:
+            objective: "sop", "nsp" or "mlm".
+        """
+        counts = [shards.manifest.counts for shards in self.sets]
+        if objective != "mlm" and not any(count.pairs > count.pairs_without_b for count in counts):
+            raise UserError(
+                f"--objective {objective} needs pairs of two segments, and --data holds none: every document is one "
+                "sentence; join sentences (extract --records-per-document), or give --objective mlm"
+            )
+        # Negative examples of NSP are segments of other documents.
+        if objective == "nsp" and all(
+            count.documents - count.documents_left_out - count.removed < 2 for count in counts
+        ):
+            raise UserError("--objective nsp needs segments of two documents, and --data holds one; give sop or mlm")
+
     def check_together(self, eval_data: Sequence[Path]) -> None:
         """Raises UserError unless all shards have one vocabulary and the training rows one length.
 

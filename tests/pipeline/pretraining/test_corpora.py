@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from common.errors import UserError
+from data_prep.format.shard_manifest import ShardCounts
 from data_prep.format.shards import open_shards
 from pipeline.pretraining import corpora as resolving
 from pipeline.pretraining.corpora import Corpora
@@ -55,6 +56,29 @@ class Shards:
 
     def __len__(self) -> int:
         return 100
+
+
+@pytest.mark.parametrize(
+    ("counts", "objective", "message"),
+    [
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "sop", "--objective sop needs pairs of two"),
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "nsp", "--objective nsp needs pairs of two"),
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "mlm", None),
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=199), "sop", None),
+        (ShardCounts(documents=1, pairs=9), "nsp", "--objective nsp needs segments of two documents"),
+        (ShardCounts(documents=3, documents_left_out=1, duplicates_left_out=1, pairs=9), "nsp", "two documents"),
+        (ShardCounts(documents=1, pairs=9), "sop", None),
+        (ShardCounts(documents=2, pairs=9), "nsp", None),
+    ],
+)
+def test_a_sentence_loss_without_both_labels_is_refused(counts, objective, message):
+    """Its head would learn nothing, and its accuracy would be 100 % or missing."""
+    corpora = Corpora((Path("first"),), (Shards(counts=counts),), (1,))  # type: ignore[arg-type]
+    if message is None:
+        corpora.check_labels(objective)
+    else:
+        with pytest.raises(UserError, match=message):
+            corpora.check_labels(objective)
 
 
 @pytest.mark.parametrize(
