@@ -1,7 +1,5 @@
-"""The commands and the code of docs/sharing.md, literally, on a made run."""
+"""The commands of docs/sharing.md, literally, on a made run."""
 
-import contextlib
-import io
 import re
 
 import pytest
@@ -20,7 +18,7 @@ def test_the_page_does_what_it_says(corpus, hub, tmp_path, monkeypatch, capsys):
     runs.metrics(runs.pretraining(tmp_path / "runs" / "mine", corpus.vocabulary, (500, 1000)), {500: 5.0, 1000: 4.0})
     monkeypatch.chdir(tmp_path)
     commands = [module_command(command) for _, command in commands_of(PAGE) if module_command(command)]
-    assert len(commands) == 4
+    assert len(commands) == 3
     for module, words in commands:
         assert module == "pipeline.export"
         assert export.main(words) == 0
@@ -31,11 +29,6 @@ def test_the_page_does_what_it_says(corpus, hub, tmp_path, monkeypatch, capsys):
     files = {name for row in rows for name in re.findall("`(.*?)`", row)}
     written = {path.name for path in (tmp_path / "my-albert").iterdir()}
     assert written <= files
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        exec(compile(code, "sharing.md", "exec"), {})
-    assert re.fullmatch(r"\(2, \d+, 8\)\n", said.getvalue())
 
     capsys.readouterr()
     assert export.main(["--run", "runs/mine", "--out", "other", "--step", "300"]) == 2
