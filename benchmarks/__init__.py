@@ -1,13 +1,10 @@
 """Measurements beside other systems, each a command of its own: `python -m benchmarks.NAME --help`.
 
-batches            rows a second that one thread makes into batches
 claims             the paper's claims, tested with small models of the same compute
 chaos/             100 random faults in one training on three hosts, and what each cost
 data_prep          data preparation beside a bare SentencePiece
-encoders           scores and speed of a fine-tuned encoder beside transformers.Trainer, several tasks and seeds
 gpu/               what a GPU can do with this project, as a page: `make gpu`
 seek               seconds and memory to open four billion tokens in the middle of training
-sentences          boundaries of sentences by this project and other splitters, beside those decided by reading
 study/             what a small model learns: from text to fine-tuned tasks, `make study`
 train_step         a training step beside transformers
 

@@ -7,8 +7,8 @@ seconds of forward, backward and update, and tokens per second without padding. 
 users do: one pair a row, padded to the length of the shards' rows, with a loss over all positions. --jsonl names a file
 of {"text": ...} lines, to measure texts at their natural length. They are packed with the vocabulary of --data.
 
-TFLOP/s are printed beside those of a large matrix product in the same run. A profile shows the kinds of work in a step
-of this model. Writes NAME.json and NAME.md. This measures a processor; `make gpu` (docs/gpu.md) does the same on a GPU.
+TFLOP/s are printed beside those of a large matrix product in the same run.
+Writes NAME.json and NAME.md. This measures a processor; `make gpu` (docs/gpu.md) does the same on a GPU.
 
 On a CPU that other programs use, set OMP_WAIT_POLICY=passive. Threads that spin while they wait for each other make
 everything several times slower.
@@ -30,7 +30,6 @@ from benchmarks.shared import measure, report
 from benchmarks.shared.examples import Examples, draw, open_collator
 from benchmarks.shared.systems import DTYPES, System, loss_difference, make_systems
 from benchmarks.shared.texts import shards_of_lines
-from benchmarks.shared.time_shares import time_shares
 from common.command_line import Parser, entry_point
 from model import AlbertConfig, AlbertForPreTraining
 from model.counts import model_flops
@@ -134,7 +133,6 @@ def compare(
             for name, found in (("tflops", None), ("packed_tflops", squares / micro_batch)):
                 flops = model_flops(this.config, shape.sequence_length, shape.predictions, found)
                 row[name] = row["rows_per_second"] * flops / 1e12
-            row["time_shares"] = time_shares(partial(system.gradients, examples[0]), system.optimizer.step, device)
         rows.append(row)
     if len(rows) == len(systems):
         for row, seconds in zip(rows[:-1], turns):

@@ -30,7 +30,7 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
         "runs": [row for one in files.values() for row in one.get("runs", [])],
         "measurements": rows,
         "gains": {name.removeprefix("speed-"): one["gains"] for name, one in speeds.items()},
-        **{name: files[name] for name in ("network", "scaling", "demo-gpu", "demo-processor") if name in files},
+        **{name: files[name] for name in ("scaling",) if name in files},
     }
 
 
@@ -49,7 +49,6 @@ def markdown(result: Result) -> str:
         ("Speed", _speed(result)),
         ("Gain of each feature", _gains(result)),
         ("Several GPUs", _several(result)),
-        ("The demo", _demo(result)),
     ):
         lines += ["", f"## {title}", "", *(list(body) or ["Not run."])]
     failed = [f"- {name}: {part['error']}" for name, part in result["parts"].items() if "error" in part]
@@ -126,29 +125,9 @@ def _gains(result: Result) -> Iterable[str]:
 
 
 def _several(result: Result) -> Iterable[str]:
-    if "network" in result:
-        found = result["network"]
-        rows = [(row["megabytes"], f"{row['gigabytes_per_second']:.2f}") for row in found.get("network", [])]
-        yield from _table((f"MB, all-reduce over {found.get('gpus')} GPUs", "GB/s"), rows)
-        yield from ["", *(f"    {line}" for line in found.get("topology", "").splitlines())]
     rows = result.get("scaling", {}).get("scaling", [])
     if rows:
-        yield ""
         alone = rows[0]["tokens_per_second"]
         shares = [f"{row['tokens_per_second'] / row['gpus'] / alone:.2f}" for row in rows]
         cells = [(row["gpus"], f"{row['tokens_per_second']:,.0f}", share) for row, share in zip(rows, shares)]
         yield from _table(("GPUs", "tokens/s", "share of linear"), cells)
-
-
-def _demo(result: Result) -> Iterable[str]:
-    found = {name: result.get(f"demo-{name}", {}) for name in ("gpu", "processor")}
-    for kind in ("training", "evaluation"):
-        sides = [one.get(kind, {}) for one in found.values()]
-        steps = sorted(set(sides[0]) | set(sides[1]), key=int)
-        rows = [(step, *(f"{side[step]:.3f}" if step in side else "" for side in sides)) for step in steps]
-        if rows:
-            yield from ("", *_table(("step", f"{kind} loss, GPU", "processor"), rows))
-    times = [f"{name} {one['seconds']:.0f} s" for name, one in found.items() if "seconds" in one]
-    texts = {one["text"] for one in found.values() if "text" in one}
-    if times:
-        yield from ("", f"Text {' and '.join(sorted(texts))}; {', '.join(times)}.")

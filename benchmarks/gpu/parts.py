@@ -1,13 +1,10 @@
 """The parts of `make gpu`. Each measures one thing in less than ten minutes and returns what goes into its file."""
 
-import contextlib
 import json
-import os
 import shutil
 import statistics
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.multiprocessing
 
 from benchmarks.gpu import speed
@@ -27,7 +23,6 @@ from data_prep.format.pairs import max_pairs
 from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.data.masking import MaskingSettings
-from pipeline.distributed.rendezvous import reserve_port
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.estimates import Plan
 from pipeline.engine.hardware import GPUS, Cluster, Hardware
@@ -37,12 +32,7 @@ LIMIT_SECONDS = 590
 """After so long a part is ended. Runs of training go on at the next start."""
 TEST_FILES = ("kernels", "models", "training")
 TESTS = REPOSITORY / "tests" / "gpu"
-DEMO_STEPS = 3000
-"""Steps of `make demo`: about two minutes on a GPU."""
 SCALING_STEPS, PRESET_STEPS = 30, 6
-MEGABYTES = (1, 16, 128, 512)
-"""Of the sums between GPUs."""
-REPEATS = 10
 
 
 @dataclass(frozen=True)
@@ -80,10 +70,7 @@ def parts() -> list[Part]:
                 found.append(Part(f"speed-{model}-{length}-{precision}", what, run))
     return [
         *found,
-        Part("network", "bandwidth of sums between the GPUs", bandwidth, gpus=2),
         Part("scaling", "the same training on more GPUs", scaling, gpus=2),
-        Part("demo-gpu", "the run of make demo, in fp16", partial(train_demo, on_gpu=True)),
-        Part("demo-processor", "the run of make demo, on the processor", partial(train_demo, on_gpu=False)),
     ]
 
 
@@ -115,74 +102,9 @@ def outcomes(report: Path) -> dict[str, str]:
     return found
 
 
-def train_demo(place: Place, on_gpu: bool) -> Result:
-    """Makes the run of `make demo`, on the GPU in fp16 or on the processor: their losses must fall alike.
-
-    Trains on the shards of `make demo`, or on made-up text without them. A second call goes on.
-
-    Returns:
-        The text, the seconds, and the losses by step.
-    """
-    demo = REPOSITORY / "demo" / "shards"
-    is_there = (demo / "train" / "manifest.json").exists() and not place.tiny
-    data, held_out = (demo / "train", demo / "held_out") if is_there else (place.shards(128), place.held_out(128))
-    steps, interval = (8, 4) if place.tiny else (DEMO_STEPS, 250)
-    words = ["--model", "albert-tiny", "--data", str(data), "--eval-data", str(held_out)]
-    words += ["--deepspeed_config", "ds_configs/demo.json", "--mask-probability", "0.3", "--steps", str(steps)]
-    words += ["--log-interval", str(interval), "--eval-interval", str(2 * interval), "--eval-batches", "20"]
-    words += ["--save-interval", str(2 * interval), "--precision", "fp16" if on_gpu and place.on_gpu else "fp32"]
-    device = place.device.type if on_gpu else "cpu"
-    ranks = 1 if on_gpu else 2
-    job = Job(words, place.out / f"demo-{'gpu' if on_gpu else 'processor'}", ranks, device)
-    job.finish()
-    records = [json.loads(line) for line in (job.output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    last = [record for record in records if record["split"] == "train"][-1]
-    return {
-        "text": "of make demo" if is_there else "made up",
-        "seconds": last["seconds"],
-        "training": {str(one["step"]): one["loss"] for one in records if one["split"] == "train"},
-        "evaluation": {str(one["step"]): one["mlm_loss"] for one in records if one["split"] == "eval"},
-    }
-
-
 def world_size(place: Place) -> int:
     """The GPUs of this machine; 2 processes on a processor."""
     return torch.cuda.device_count() if place.on_gpu else 2
-
-
-def bandwidth(place: Place) -> Result:
-    """GB/s of all-reduces of several sizes over all GPUs: bytes that each sends and receives in a ring."""
-    port, result, world = reserve_port(), place.out / "network-result.json", world_size(place)
-    sizes = [1] if place.tiny else list(MEGABYTES)
-    torch.multiprocessing.spawn(_reduce, (world, port, place.on_gpu, sizes, result), nprocs=world)
-    topology = ""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        topology = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60).stdout
-    return {"gpus": world, "network": json.loads(result.read_text(encoding="utf-8")), "topology": topology}
-
-
-def _reduce(rank: int, world: int, port: int, on_gpu: bool, sizes: list[int], result: Path) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=world)
-    device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    found = []
-    for megabytes in sizes:
-        numbers = torch.zeros(megabytes * 500_000, dtype=torch.float16, device=device)
-        seconds = []
-        for _ in range(REPEATS + 2):
-            began = time.perf_counter()
-            dist.all_reduce(numbers)
-            if on_gpu:
-                torch.cuda.synchronize(device)
-            seconds.append(time.perf_counter() - began)
-        middle = statistics.median(seconds[2:])
-        sent = 2 * (world - 1) / world * 1e6 * megabytes
-        found.append({"megabytes": megabytes, "seconds": middle, "gigabytes_per_second": sent / middle / 1e9})
-    if rank == 0:
-        result.write_text(json.dumps(found), encoding="utf-8")
-    dist.destroy_process_group()
 
 
 def scaling(place: Place) -> Result:

@@ -9,5 +9,4 @@ texts        shards of made-up text, and of the first lines of a file
 outcome      what two runs that should be equal have in the end
 examples     the same examples for both systems of train_step
 systems      the two systems of train_step
-time_shares  time of a step by kind of work
 """

@@ -98,27 +98,11 @@ def markdown(result: dict[str, Any]) -> str:
         "those without attention between the sequences of a row, as a share of a large matrix product in the same run "
         f" ({products} TFLOP/s).",
     ]
-    lines += ["", "Where the time goes, in % of a profiled step:", "", _profile_table(result["measurements"]), ""]
+    lines.append("")
     differences = {row["precision"]: row["loss_difference"] for row in result["measurements"]}
     differ = ", ".join(f"{difference:.0e} in {precision}" for precision, difference in differences.items())
     lines.append(f"Before the first step the two systems' MLM losses on the same examples differ by {differ}.")
-    if "attention_kernels" in result:
-        kernels = ", ".join(f"{kernel} ({case})" for case, kernel in result["attention_kernels"].items())
-        lines.append(f"The fastest attention of packed rows here: {kernels}.")
     return "\n".join(lines)
-
-
-def _profile_table(measurements: list[dict[str, Any]]) -> str:
-    """The time of each step of this model by kind of work, as a Markdown table."""
-    profiled = [row for row in measurements if "time_shares" in row]
-    kinds = list(dict.fromkeys(kind for row in profiled for kind in row["time_shares"]))
-    kinds.sort(key=lambda kind: -sum(row["time_shares"].get(kind, 0.0) for row in profiled))
-    labels = ("model", "precision", "text", "micro_batch", "system")
-    rows = [
-        [*(row[label] for label in labels), *(f"{100 * row['time_shares'].get(kind, 0.0):.1f}" for kind in kinds)]
-        for row in profiled
-    ]
-    return markdown_table([*(label.replace("_", "-") for label in labels), *kinds], rows)
 
 
 def publish(out: Path | None, result: dict[str, Any], tables: str, title: str = "") -> None:

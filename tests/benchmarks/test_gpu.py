@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,10 @@ def test_parts_are_measured_once_and_failed_ones_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_parts, "Job", ForkedJob)
-    fork = partial(torch.multiprocessing.start_processes, start_method="forkserver")
-    monkeypatch.setattr(torch.multiprocessing, "spawn", fork)
     out, pages = tmp_path / "out", tmp_path / "pages"
     speed_part = "speed-albert-base-128-bf16"
     words = [*TINY, "--out", str(out), "--page", str(pages), "--name", "here"]
-    here = ["run-albert-base", speed_part, "network", "scaling", "demo-gpu", "tests-kernels"]
+    here = ["run-albert-base", speed_part, "scaling", "tests-kernels"]
     for name in here:
         assert gpu.main([*words, "--here", name]) == 0
     before = {name: (out / f"{name}.json").stat().st_mtime_ns for name in here}
@@ -77,14 +74,11 @@ def test_parts_are_measured_once_and_failed_ones_again(
     assert systems == ["this", "transformers", *speed.GAINS]
     assert all(row["planned_memory_gb"] > 0 for row in result["runs"])
     assert [row["gpus"] for row in result["scaling"]["scaling"]] == [1, 2]
-    assert result["network"]["network"][0]["gigabytes_per_second"] > 0
     assert [row["checkpointing"] for row in result["runs"]] == ["none", "layer"]
     assert all(row["loss"] < 7 and row["tokens_per_second"] > 0 for row in result["runs"])
     assert result["copy_gigabytes_per_second"] > 0
     assert all(row["packed_tflops"] < row["tflops"] for row in result["measurements"] if "tflops" in row)
     assert set(result["tests"].values()) == {"passed"}
-    assert result["demo-gpu"]["text"] == "made up"
-    assert result["demo-gpu"]["training"]["8"] == pytest.approx(5.0, abs=1.0)
 
 
 @pytest.mark.slow

@@ -67,7 +67,6 @@ def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
     assert this["loss_difference"] < 1e-5
     assert "tflops" in this
     assert "tflops" not in reference  # what it computes is another sum
-    assert sum(this["time_shares"].values()) == pytest.approx(1.0)
     table = out.with_suffix(".md").read_text()
     assert table.endswith(capsys.readouterr().out)
     assert f"| {this['speedup']:.2f} |" in table
