@@ -9,27 +9,8 @@ optimizers        the optimizers that a JSON can name, their parameters and para
 lamb              LAMB, the optimizer
 zero_layout       finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
 workarounds       workarounds for DeepSpeed bugs, rejected settings, and the compilation of its extensions
+stand_ins         takes the place of modules of DeepSpeed that no setting here uses
 estimates         memory and time of training, by formulas
 hardware          this rank's accelerator; data sheets of GPU kinds
 ranks             this process as a rank, and room in /dev/shm for its buffer
 """
-
-import sys
-import types
-from typing import Any
-
-# Two modules that DeepSpeed imports in every rank and that no setting of this project uses. With them it imports MLflow
-# where that is installed, and torch's compiler, which takes 2 seconds of a processor.
-_UNUSED: dict[str, dict[str, Any]] = {
-    "deepspeed.autotuning.autotuner": {"Autotuner": None},
-    "deepspeed.runtime.zero.muon.original_muon": {
-        "MuonWithAuxAdam": type("MuonWithAuxAdam", (), {}),
-        "adam_update": None,
-        "muon_update": None,
-    },
-}
-for _name, _contents in _UNUSED.items():
-    if _name not in sys.modules:
-        _module = types.ModuleType(_name)
-        vars(_module).update(_contents)
-        sys.modules[_name] = _module

@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
 from common.text import quantity
 from pipeline.distributed import launcher
-from pipeline.engine import optimizers
+from pipeline.engine import optimizers, stand_ins
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.optimizers import AboveZero, AtLeastZero, Strict
 
@@ -187,6 +187,7 @@ class _DataTypes(Strict):
 @cache
 def _top_level() -> type[BaseModel]:
     """The model of the whole JSON. The blocks that DeepSpeed has models for have these."""
+    stand_ins.install()
     from deepspeed.comm.config import CommsLoggerConfig
     from deepspeed.monitor.config import CometConfig, CSVConfig, TensorBoardConfig, WandbConfig
     from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config

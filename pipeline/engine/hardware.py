@@ -12,6 +12,7 @@ from pathlib import Path
 from common.errors import UserError, one_line
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
+from pipeline.engine import stand_ins
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -47,6 +48,7 @@ def detect_hardware() -> Hardware:
     Raises:
         UserError: the host has a GPU that torch cannot use.
     """
+    stand_ins.install()
     import torch
     from deepspeed.accelerator import get_accelerator
 

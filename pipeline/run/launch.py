@@ -21,7 +21,7 @@ from pipeline.checkpoint import mirror
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
 from pipeline.distributed.watch import Watch
-from pipeline.engine import ranks
+from pipeline.engine import ranks, stand_ins
 from pipeline.engine.ranks import find_rank
 
 
@@ -58,6 +58,7 @@ def run_command(
         argv: words of the command line; None for those of this process.
     """
     words = sys.argv[1:] if argv is None else argv
+    stand_ins.install()
     try:
         ranks.check_addresses()
         if "RANK" in os.environ:  # a launcher started this process

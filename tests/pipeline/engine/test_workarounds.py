@@ -248,6 +248,8 @@ def test_a_lock_that_another_program_removed_does_no_harm(directory: Path, monke
 @pytest.mark.slow
 def test_a_rank_imports_neither_mlflow_nor_the_compiler_nor_metrics() -> None:
     program = (
+        "from pipeline.engine import stand_ins\n"
+        "stand_ins.install()\n"
         "import pipeline.pretraining.pretraining_recipe, pipeline.finetuning.finetuning_recipe, sys\n"
         "from deepspeed.runtime.zero.muon import muon_optimizer\n"
         "print({'deepspeed', 'mlflow', 'sklearn', 'scipy', 'torch._inductor.compile_fx'} & set(sys.modules))"

@@ -1,15 +1,20 @@
 """What the server imports that processes of the tests are forked from: what a rank needs from its start to its end."""
 
 import gc
+import importlib
 import os
 
+from pipeline.engine import stand_ins
+
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
-
-from deepspeed.runtime.zero.muon import muon_optimizer  # noqa: F401
-
-import pipeline.engine.hardware
-import pipeline.finetuning.finetuning_recipe
-import pipeline.pretraining.pretraining_recipe  # noqa: F401
+stand_ins.install()
+for name in (
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+    "pipeline.engine.hardware",
+    "pipeline.finetuning.finetuning_recipe",
+    "pipeline.pretraining.pretraining_recipe",
+):
+    importlib.import_module(name)
 
 gc.collect()
 gc.freeze()  # or the collector of every process would look at all of this again
