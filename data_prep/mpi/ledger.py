@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from common.errors import UserError
+from common.files import outputs
 from common.files.atomic import TEMPORARY, write_text
 from common.files.checksums import FileEntry
 from common.files.json_files import read_as, read_object
@@ -28,12 +29,12 @@ class UnitRecord:
 
 
 Record = TypeVar("Record", bound=UnitRecord)
-OPTIONS = "options.json"
+OPTIONS, WRITER = "options.json", "python -m data_prep"
 
 
 def discard_work(directory: Path) -> None:
     """Deletes a hidden directory of records or intermediate results, if a job made it."""
-    if not directory.is_symlink() and any(directory.glob(f"**/{OPTIONS}")):
+    if not directory.is_symlink() and any(_read(path) is not None for path in directory.glob(f"**/{OPTIONS}")):
         shutil.rmtree(directory)
 
 
@@ -84,11 +85,13 @@ class Ledger(Generic[Record]):
 
     def _begin(self, options: dict[str, Any]) -> None:
         path = self.directory / OPTIONS
+        if self._is_scratch:
+            outputs.take(self.output.parent, WRITER)  # all in it may be deleted
         files = list(self.output.iterdir()) if self.output.exists() else []
-        if not (path.exists() or self._is_scratch or {file.name for file in files} <= {LOCK}):
-            raise UserError(f"{self.output} is not empty and holds no run to continue; use another --out or empty it")
         recorded = _read(path)
-        if path.exists() and recorded != options:
+        if recorded is None and not (self._is_scratch or {file.name for file in files} <= {LOCK}):
+            raise UserError(f"{self.output} is not empty and holds no run to continue; use another --out or empty it")
+        if recorded is not None and recorded != options:
             if not self._is_scratch and any(self.directory.glob("[0-9]*.json")):
                 raise UserError(
                     f"{self.output} holds an unfinished run of other options "
@@ -97,7 +100,7 @@ class Ledger(Generic[Record]):
                 )
             discard_work(self.output if self._is_scratch else self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(options))
+        write_text(path, json.dumps({"writer": WRITER, "options": options}))
         for leftover in (*self.output.glob(".*.tmp"), *self.directory.glob(".*.tmp")):
             if TEMPORARY.fullmatch(leftover.name) and leftover.is_file():
                 leftover.unlink()  # written by a process that was killed
@@ -120,20 +123,20 @@ class Ledger(Generic[Record]):
         write_text(self._path(index), json.dumps(asdict(record)))
 
     def discard(self, records: Iterable[Record]) -> None:
-        """Removes records and files that are of no use, and the output if nothing else is in it."""
+        """Removes records and files that are of no use."""
         for record in records:
             for file in filter(self._is_there, record.files):
                 (self.output / file.name).unlink()
         discard_work(self.directory)
-        if not any(self.output.iterdir()):
-            self.output.rmdir()
 
     def _path(self, index: int) -> Path:
         return self.directory / f"{index:06d}.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The options in `path`; {} if they cannot be read, as after a power failure on some file systems."""
+def _read(path: Path) -> dict[str, Any] | None:
+    """The options in `path`; None if no job wrote it, or it is damaged."""
     with contextlib.suppress(UserError):
-        return read_object(path, "")
-    return {}
+        content = read_object(path, "")
+        if content.get("writer") == WRITER and isinstance(options := content.get("options"), dict):
+            return options
+    return None

@@ -106,6 +106,10 @@ CASES = {
         {},
         lambda m, v: of_data_prep("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
     ),
+    "extract with a .units of someone": (
+        {".units/options.json": "{}", ".units/theirs.txt": "x", ".theirs.tmp": "x"},
+        lambda m, v: of_data_prep("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
+    ),
     "shards": (
         {".dedup/theirs.txt": "x"},
         lambda m, v: of_data_prep("shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", v),
@@ -113,6 +117,10 @@ CASES = {
     "vocab beside a JSON of someone": (
         {},
         lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
+    ),
+    "vocab with a scratch of someone": (
+        {".new.model.sample/theirs.txt": "x", ".new.model.sample/sentences/.units/options.json": "{}"},
+        lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "new.model", "--size", "200"),
     ),
     "pretrain": (
         {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},

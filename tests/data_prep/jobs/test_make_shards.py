@@ -3,11 +3,8 @@
 import hashlib
 import os
 import resource
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -201,32 +198,3 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_done(
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.rglob("*.tmp"))
     assert (tmp_path / "set" / ".units" / "options.json").exists()
-
-
-@pytest.mark.slow
-def test_another_set_that_is_moved_to_the_output_meanwhile_stays_as_it_is(
-    shard_directory: Path, documents_directory: Path, vocabulary_file: Path, tmp_path: Path
-) -> None:
-    out, kept, log = tmp_path / "set", tmp_path / "kept", tmp_path / "units"
-    shutil.copytree(shard_directory, tmp_path / "other")
-    words = [*command(documents_directory, vocabulary_file, out), "--seed", "1"]
-    process = corpora.start(words, 2, UNIT_LOG=str(log), SECONDS_A_UNIT="0.5")
-    while not log.exists() or len(log.read_text().split()) < 3:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    processes = [process.pid, *corpora.descendants(process.pid)]
-    for pid in processes:  # a job that is slow or fast: it cannot end before the directories are moved
-        os.kill(pid, signal.SIGSTOP)
-    out.rename(kept)
-    (tmp_path / "other").rename(out)
-    for pid in processes:
-        os.kill(pid, signal.SIGCONT)
-    errors = process.communicate(timeout=1500)[1]
-    assert process.returncode == 2, errors
-    assert f"{out} was moved or replaced while this command worked in it" in errors
-    assert "Traceback" not in errors
-    # A rank that is killed while it writes may leave a temporary file.
-    assert {path: content for path, content in contents(out).items() if not path.endswith(".tmp")} == contents(
-        shard_directory
-    )
-    assert (kept / ".units").is_dir()

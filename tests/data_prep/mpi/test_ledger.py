@@ -48,7 +48,7 @@ def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> Non
     begun(tmp_path / "out", {"seed": 0})
     (tmp_path / "out" / ".shard-00000.arrow.99999.tmp").write_text("half")
     begun(tmp_path / "out", {"seed": 1})
-    assert json.loads((tmp_path / "out" / ".units" / "options.json").read_text()) == {"seed": 1}
+    assert json.loads((tmp_path / "out" / ".units" / "options.json").read_text())["options"] == {"seed": 1}
     assert names(tmp_path / "out") == [".units"]
     (tmp_path / "out" / "notes.tmp").touch()  # a person's
     begun(tmp_path / "out", {"seed": 0})
@@ -72,6 +72,12 @@ def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
     begun(tmp_path / "out", {})
     (tmp_path / "link").symlink_to(tmp_path / "out")
     discard_work(tmp_path / "link")
+    (tmp_path / "theirs" / ".units").mkdir(parents=True)
+    (tmp_path / "theirs" / ".units" / "options.json").write_text("{}")
+    discard_work(tmp_path / "theirs")
+    with pytest.raises(UserError, match="did not make it"):
+        begun(tmp_path / "theirs" / "sentences", {}, is_scratch=True)
+    assert (tmp_path / "theirs" / ".units" / "options.json").read_text() == "{}"
     assert (tmp_path / "out").exists()
     assert (tmp_path / "notes").exists()
 
@@ -86,8 +92,9 @@ def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
     begun(tmp_path, {"seed": 0}).write(0, Squared(n=1))
     (tmp_path / ".units" / "options.json").write_text(content)
-    with pytest.raises(UserError, match="unfinished run of other options"):
+    with pytest.raises(UserError, match="holds no run to continue"):
         begun(tmp_path, {"seed": 0})
+    assert (tmp_path / ".units" / "000000.json").exists()
 
 
 @pytest.mark.parametrize(
