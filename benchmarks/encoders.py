@@ -1,0 +1,284 @@
+"""Fine-tunes a trained encoder with `pipeline.finetune` and with `transformers.Trainer`, and compares scores and speed.
+
+    python -m benchmarks.encoders --init DIR --data GLUE --out WORK [--tasks cola ...] [--publish NAME]
+
+Both systems get the same files, hyperparameters, optimizer, steps and seeds. The weights after the last step are
+scored on the dev set: no step is chosen by it. With --random, `pipeline.finetune` also trains from random weights.
+
+Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after the last part, and an interrupted run of
+`pipeline.finetune` resumes. The page is written from the parts that are there, after each of them.
+"""
+
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.shared import report
+from common.command_line import Parser, above_zero, below_one, entry_point, positive
+from common.errors import UserError
+from common.files import atomic
+from common.files.json_files import read_object
+from common.text import markdown_table
+from pipeline.tasks.files import reading
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.metrics import seeds_interval
+from pipeline.tasks.registry import find_task
+from pipeline.tasks.task import Task, steps_of_epochs
+
+SYSTEMS = {"this": "this project", "trainer": "Trainer", "random": "random weights"}
+TASKS = ("cola", "stsb", "rte", "mrpc", "sst2")
+DROPOUT, WEIGHT_DECAY, EPS, WARMUP = 0.1, 0.01, 1e-6, 0.1
+
+_NOTE = (
+    "Scores are those of the weights after the last step: no step was chosen on these dev sets. They are the mean over "
+    "the seeds, whose number is in brackets, times 100, with half of its 95 % interval (Student's t). The speed of the "
+    "steps is examples per second of training, the median of each run; that of the whole run is the processor time "
+    "with start-up and evaluation, which other work on the machine changes little. Both are medians over the seeds."
+)
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.encoders", description="A trained encoder here and in transformers.Trainer.")
+    p.add_argument("--init", required=True, type=Path, metavar="DIR", help="an encoder that both systems open")
+    p.add_argument("--data", required=True, metavar="DIR", help="GLUE")
+    p.add_argument("--out", required=True, type=Path, metavar="WORK", help="directory of the parts")
+    p.add_argument("--tasks", nargs="+", default=list(TASKS), metavar="TASK", help=f"tasks ({' '.join(TASKS)})")
+    p.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds of each system (3)")
+    p.add_argument("--epochs", type=above_zero, default=3.0, metavar="N", help="passes over the examples (3)")
+    p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples in a step (32)")
+    p.add_argument("--learning-rate", type=below_one, default=5e-5, metavar="RATE", help="its peak (5e-5)")
+    p.add_argument("--max-length", type=positive, default=128, metavar="N", help="tokens of a sequence (128)")
+    p.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of each system (1)")
+    p.add_argument("--random", action="store_true", help="also train from random weights")
+    p.add_argument("--publish", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
+    p.add_argument("--part", nargs=3, metavar=("TASK", "SYSTEM", "SEED"), help="make one part only")
+    return p
+
+
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
+    if args.part is not None:
+        name, system, seed = args.part
+        run_trainer(args, find_task(name), int(seed)) if system == "trainer" else run_this(
+            args, name, system, int(seed)
+        )
+        return
+    for name, system, seed in parts_of(args):
+        if not part_path(args.out, name, system, seed).exists():
+            _start(args, argv, name, system, seed)
+        publish(args)
+    publish(args)
+
+
+def parts_of(args: Any) -> Iterator[tuple[str, str, int]]:
+    """Task, system and seed of each part. A seed of all tasks comes before the next seed."""
+    for seed in range(args.seeds):
+        for name in args.tasks:
+            for system in SYSTEMS:
+                if system != "random" or args.random:
+                    yield name, system, seed
+
+
+def part_path(out: Path, name: str, system: str, seed: int) -> Path:
+    """The file of a part."""
+    return out / name / f"{system}-{seed}.json"
+
+
+def _start(args: Any, argv: Sequence[str], name: str, system: str, seed: int) -> None:
+    """Makes a part in a process of its own, so that its processor time is known and its memory is given back."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
+    words = [sys.executable, "-m", "benchmarks.encoders", *argv, "--part", name, system, str(seed)]
+    if subprocess.run(words, env=environment, check=False).returncode:
+        raise UserError(f"{name} with {SYSTEMS[system]}, seed {seed}, failed; see above")
+
+
+def write_part(args: Any, name: str, system: str, seed: int, metrics: dict[str, float], speed: float) -> None:
+    """Writes the file of a part, with the processor time of this process and its children."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    seconds = sum(one.ru_utime + one.ru_stime for one in used)
+    content = {"metrics": metrics, "examples_per_second": speed, "processor_seconds": seconds}
+    path = part_path(args.out, name, system, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def length_of(args: Any, examples: int) -> tuple[int, int]:
+    """The steps of a run, and those of its warm-up."""
+    steps = steps_of_epochs(args.epochs, examples, args.batch_size)
+    return steps, round(WARMUP * steps)
+
+
+def run_this(args: Any, name: str, system: str, seed: int) -> None:
+    """Trains with `pipeline.finetune`, which evaluates after its last step only."""
+    task = find_task(name)
+    steps, warmup = length_of(args, len(reading.read(task, args.data)["train"]))
+    run = args.out / name / f"{system}-{seed}"
+    run.parent.mkdir(parents=True, exist_ok=True)
+    params = {"lr": args.learning_rate, "betas": [0.9, 0.999], "eps": EPS, "weight_decay": WEIGHT_DECAY}
+    json_path = args.out / "adamw.json"
+    optimizer = {"type": "AdamW", "params": params}
+    content = {"train_batch_size": args.batch_size, "optimizer": optimizer, "gradient_clipping": 1.0}
+    atomic.write_text(json_path, json.dumps(content))
+    words = [
+        sys.executable, "-m", "pipeline.finetune", "--task", name, "--init", args.init, "--data", args.data,
+        "--output", run, "--deepspeed_config", json_path, "--steps", steps, "--warmup-steps", warmup,
+        "--eval-interval", steps, "--log-interval", max(1, steps // 8), "--max-length", args.max_length,
+        "--dropout", DROPOUT, "--classifier-dropout", DROPOUT, "--precision", "fp32", "--seed", seed,
+        *(["--random-weights"] if system == "random" else []),
+    ]  # fmt: skip
+    if subprocess.run(list(map(str, words)), check=False).returncode:
+        raise UserError(f"pipeline.finetune failed in {run}")
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    speeds = [record["rows_per_second"] for record in map(json.loads, lines) if record["split"] == "train"]
+    dev = task.kind.predictions.load(run / "logits" / f"{task.dev_splits[0]}{task.kind.ending}")
+    write_part(args, name, system, seed, task.kind.metrics(task, dev), float(np.median(speeds)))
+
+
+def run_trainer(args: Any, task: Task, seed: int) -> None:
+    """Trains with `transformers.Trainer`, padded to the longest sequence of each batch."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(args.threads)
+    transformers.utils.logging.set_verbosity_error()
+    splits = reading.read(task, args.data)
+    steps, warmup = length_of(args, len(splits["train"]))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(args.init)
+    dropout = {"hidden_dropout_prob": DROPOUT, "attention_probs_dropout_prob": DROPOUT}
+    transformers.set_seed(seed)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        args.init, num_labels=len(task.labels), **dropout
+    )
+
+    def encoded(examples: Sequence[Any]) -> list[dict[str, Any]]:
+        pairs = [[one.first for one in examples]]
+        pairs += [[one.second for one in examples]] if examples[0].second is not None else []
+        columns = tokenizer(*pairs, truncation=True, max_length=args.max_length)
+        labels = [float(one.label) if task.kind.predicts_numbers else one.label for one in examples]
+        return [dict(zip((*columns, "labels"), row)) for row in zip(*columns.values(), labels)]
+
+    ends: list[float] = []
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_end(self, *arguments: Any, **more: Any) -> None:
+            ends.append(time.perf_counter())
+
+    dev = splits[task.dev_splits[0]]
+    trainer = transformers.Trainer(
+        model=model,
+        args=transformers.TrainingArguments(
+            output_dir=str(args.out / task.name / f"trainer-{seed}"),
+            max_steps=steps,
+            warmup_steps=warmup,
+            lr_scheduler_type="linear",
+            learning_rate=args.learning_rate,
+            weight_decay=WEIGHT_DECAY,
+            adam_epsilon=EPS,
+            max_grad_norm=1.0,
+            per_device_train_batch_size=args.batch_size,
+            per_device_eval_batch_size=args.batch_size,
+            seed=seed,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=not torch.cuda.is_available(),
+        ),
+        train_dataset=encoded(splits["train"]),
+        data_collator=transformers.DataCollatorWithPadding(tokenizer),
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    logits = trainer.predict(encoded(dev)).predictions  # (N, C)
+    labels, ids = np.array([one.label for one in dev]), np.array([one.id for one in dev])
+    found = Logits(ids, np.asarray(logits, dtype=np.float32), labels)
+    times = np.diff(ends)  # of the steps but the first
+    write_part(
+        args, task.name, "trainer", seed, task.kind.metrics(task, found), args.batch_size / float(np.median(times))
+    )
+
+
+def publish(args: Any) -> None:
+    """Prints the page of the parts that are there, and writes it if --publish is given."""
+    found = {
+        (name, system, seed): read_object(part_path(args.out, name, system, seed), "remove it, and repeat the command")
+        for name, system, seed in parts_of(args)
+        if part_path(args.out, name, system, seed).exists()
+    }
+    result: dict[str, Any] = report.describe_host("encoders 1", ("torch", "transformers", "deepspeed")) | {
+        "init": args.init.resolve().name,
+        "settings": {
+            name: getattr(args, name) for name in ("epochs", "batch_size", "learning_rate", "max_length", "threads")
+        },
+        "tasks": [summarise(name, found) for name in args.tasks if (name, "this", 0) in found],
+    }
+    report.publish(args.publish, result, markdown(result))
+
+
+def summarise(name: str, found: dict[tuple[str, str, int], dict[str, Any]]) -> dict[str, Any]:
+    """The scores of a task by system and seed, and how many times as fast this project was, by the median ratio."""
+    parts = {key[1:]: part for key, part in found.items() if key[0] == name}
+    systems = [system for system in SYSTEMS if any(key[0] == system for key in parts)]
+    scores = {
+        system: {metric: [part["metrics"][metric] for key, part in parts.items() if key[0] == system]}
+        for system in systems
+        for metric in find_task(name).metrics[:1]
+    }
+    both = [seed for system, seed in parts if system == "this" and ("trainer", seed) in parts]
+    ratios = {
+        measure: float(
+            np.median([(parts["this", n][measure] / parts["trainer", n][measure]) ** sign for n in both] or [math.nan])
+        )
+        for measure, sign in (("examples_per_second", 1), ("processor_seconds", -1))
+    }
+    return {"task": name, "scores": scores, "times_as_fast": ratios, "seeds_of_both": both}
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The results as Markdown."""
+    hardware, settings = result["hardware"], result["settings"]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    rows = []
+    for task in result["tasks"]:
+        (metric,) = task["scores"]["this"]
+        cells = [_score(task["scores"].get(system, {}).get(metric, [])) for system in SYSTEMS]
+        wall, processor = (task["times_as_fast"][name] for name in ("examples_per_second", "processor_seconds"))
+        ratio = ["" if math.isnan(value) else f"{value:.2f}" for value in (wall, processor)]
+        rows.append([task["task"], metric, *cells, *ratio])
+    header = ["task", "metric", *SYSTEMS.values(), "times as fast, steps", "times as fast, whole run"]
+    return "\n".join(
+        [
+            f"{result['init']} on GLUE's dev sets; {hardware['name']}, {hardware['cores']} cores; {versions}; "
+            f"{result['date']}",
+            "",
+            f"{settings['epochs']:g} epochs, batch {settings['batch_size']}, peak rate {settings['learning_rate']:g} "
+            f"after {100 * WARMUP:.0f} % of the steps, then linear decay; AdamW, weight decay {WEIGHT_DECAY:g}, "
+            f"dropout {DROPOUT:g}, up to {settings['max_length']} tokens, fp32, {settings['threads']} thread(s) each.",
+            "",
+            markdown_table(header, rows, "ll" + "r" * (len(header) - 2)),
+            "",
+            _NOTE,
+        ]
+    )
+
+
+def _score(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    mean, half = seeds_interval([100 * value for value in values])
+    return f"{mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}") + f" ({len(values)})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

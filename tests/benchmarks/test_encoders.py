@@ -1,0 +1,59 @@
+"""The page of an encoder beside `transformers.Trainer`: its figures are those of the parts, and both systems train."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import encoders
+from tests.pipeline.pretraining.trained_models import export
+from tests.pipeline.tasks import task_files
+from tests.pipeline.workers import forked
+
+
+def write(path, score, speed, seconds):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metrics = {"matthews": score, "accuracy": 0.5}
+    path.write_text(json.dumps({"metrics": metrics, "examples_per_second": speed, "processor_seconds": seconds}))
+
+
+def test_the_page_has_means_and_median_ratios(tmp_path, capsys):
+    work = tmp_path / "work"
+    for seed, (score, speed, seconds) in enumerate(((0.25, 30.0, 10.0), (0.75, 80.0, 12.0))):
+        write(work / "cola" / f"this-{seed}.json", score, speed, seconds)
+    write(work / "cola" / "trainer-0.json", 0.5, 10.0, 25.0)
+    words = ["--init", "models/tiny", "--data", "none", "--out", str(work), "--publish", str(tmp_path / "page")]
+    encoders.publish(encoders.parser().parse_all([*words, "--tasks", "cola", "rte"]))
+    (row,) = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| cola")]
+    # Two seeds: the half interval is t(0.975, 1) = 12.706 times 25 / sqrt(1), with a standard error of 25.
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells == ["cola", "matthews", "50.0 ± 317.7 (2)", "50.0 (1)", "", "3.00", "2.50"]
+    (task,) = json.loads((tmp_path / "page.json").read_text())["tasks"]
+    assert task["scores"]["this"] == {"matthews": [0.25, 0.75]}
+    assert capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp_path, monkeypatch):
+    """Each part is made in this process, and pipeline.finetune in a forked one."""
+
+    def finetune(words, check):
+        return forked.run_module(words[2], words[3:], Path.cwd(), os.environ | {"DS_ACCELERATOR": "cpu"}, timeout=1500)
+
+    monkeypatch.setattr(encoders.subprocess, "run", finetune)
+    monkeypatch.setattr(
+        encoders, "_start", lambda args, words, *part: encoders.main([*words, "--part", *map(str, part)])
+    )
+    task_files.write_all(tmp_path)
+    export(tmp_path / "init", corpus.vocabulary, num_hidden_layers=1, intermediate_size=32)
+    words = ["--init", str(tmp_path / "init"), "--data", str(tmp_path / "glue"), "--out", str(tmp_path / "work")]
+    words += ["--tasks", "stsb", "--seeds", "1", "--epochs", "1", "--max-length", "32"]
+    assert encoders.main(words) == 0
+    parts = {path.name: path.read_text() for path in (tmp_path / "work" / "stsb").glob("*.json")}
+    assert parts.keys() == {"this-0.json", "trainer-0.json"}
+    for content in map(json.loads, parts.values()):
+        assert content["metrics"].keys() == {"pearson", "spearman"}
+        assert content["examples_per_second"] > 0
+    assert encoders.main(words) == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "work" / "stsb").glob("*.json")} == parts
