@@ -68,7 +68,7 @@ class Store:
         try:
             self.files = fsspec.filesystem(scheme, use_listings_cache=False)
         except (ImportError, ValueError) as error:
-            extra = f"install it with `pip install 'albert-pretraining[{EXTRAS[scheme]}]'`"
+            extra = f"install it with `pip install '.[{EXTRAS[scheme]}]'` in the checkout"
             raise UserError(f"{url} needs a package that is missing ({one_line(error)}); {extra}") from None
         self.root = str(self.files._strip_protocol(self.url))
 

@@ -227,4 +227,15 @@ def _export(run: TrainingRun, model: str) -> None:
         output, steps = run.settings.flags.output, run.state.step
         form = export_usual(output, output / "export")
         atomic.write_text(output / "done", f"{steps}\n")
-        print(fit_to_terminal(f"finished after {steps} steps: {output / 'export'} holds {model} {form}"))
+        end = f"finished after {steps} steps{_early_end(run)}"
+        print(fit_to_terminal(f"{end}: {output / 'export'} holds {model} {form}"))
+
+
+def _early_end(run: TrainingRun) -> str:
+    """What ended a run before its last step, for people; "" if nothing did."""
+    state, settings = run.state, run.settings
+    if state.step >= settings.steps:
+        return ""
+    if settings.patience is not None and state.step - state.best_step >= settings.patience:
+        return f" of {settings.steps}, because --patience {settings.patience} is over"
+    return f" of {settings.steps}, because --max-hours {settings.flags.max_hours:g} are over"

@@ -1,6 +1,7 @@
 """The flags of `pipeline.finetune`. A new flag is a field here."""
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,7 +211,9 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
         flags.own_data()
         return flags
     if flags.task_word not in TASKS:
-        raise UserError(f"there is no task {flags.task_word!r}; choose one of {', '.join((*TASKS, *OWN_TASKS))}")
+        near = difflib.get_close_matches(flags.task_word, (*TASKS, *OWN_TASKS), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join((*TASKS, *OWN_TASKS))}"
+        raise UserError(f"there is no task {flags.task_word!r}; {hint}")
     for one in declare.flags_of(FinetuneFlags):
         if one.group == "own files" and getattr(flags, one.field) != one.default:
             raise UserError(

@@ -261,7 +261,8 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):
         ("--task classification --train-file a.csv --task-name a/b", "--task-name 'a/b' is no name; use letters"),
         ("--task sst2 --data a --text-column b", "--text-column is for tasks on own files"),
         ("--task sst2", "--task sst2 needs --data, a directory with its files"),
-        ("--task clasification --data a", "there is no task 'clasification'; choose one of cola, stsb"),
+        ("--task clasification --data a", "there is no task 'clasification'; did you mean classification?"),
+        ("--task x --data a", "there is no task 'x'; choose one of cola, stsb"),
     ],
 )
 def test_flags_that_do_not_fit_are_one_line(words, message):

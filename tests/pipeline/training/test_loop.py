@@ -1,6 +1,7 @@
 """The training loop: its results do not depend on how it runs, and its log agrees with the rows."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,7 @@ def test_time_ends_schedule_and_run(corpus: Any, folder: Path) -> None:
     """By a clock that goes on by the same time at each look, so that the speed of the machine does not matter."""
     (end,) = processes.run(1, run_by_a_counted_clock, [TIMED.command(corpus, folder)], 0.05, scratch=folder)
     assert end.status == 0, end.stderr
+    assert re.search(rf"finished after \d+ steps of 100000, because --max-hours {HOURS:g} are over: ", end.stdout)
     run = folder / TIMED.directory
     newest = find_latest(run / "checkpoints")
     assert newest is not None
