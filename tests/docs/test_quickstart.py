@@ -1,7 +1,7 @@
 """docs/quickstart.md does what it says: its commands run one after the other, on a small corpus and with few steps.
 
 The commands and files are taken from the page. They run in a directory that looks like a checkout, so no path in them
-changes. Only what decides the size is replaced, by the table SMALLER; each of its entries must occur on the page.
+changes. Only what decides the size is replaced, by the table SMALLER.
 The launcher gets a free port, because another job may use DeepSpeed's default one. Only `make` and pre-training run in
 a shell; all other modules are forked from a process that has imported torch and DeepSpeed.
 """
