@@ -20,7 +20,7 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     tasks/        the tasks of the paper and own ones: labels, hyperparameters, files, metrics
     checkpoint/   checkpoints and the directory of a run: writes, loads, deletes
     engine/       DeepSpeed: its configuration, its engine, and LAMB
-    distributed/  ranks and hosts: rendezvous, lost hosts, preflight's checks of a host
+    distributed/  ranks and hosts: rendezvous, and how a lost one is noticed
     data/         rows of shards -> batches: the order of rows, sentence order, masks
 """
 

@@ -22,8 +22,7 @@ from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint
 from pipeline.checkpoint.files import VerifiedCheckpoint
 from pipeline.distributed.control import all_or_raise, gather_all
-from pipeline.engine import engine_state as engine_state
-from pipeline.engine import zero_layout
+from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.engine_state import Engine
 from pipeline.engine.lamb import TensorSlice
 

@@ -31,8 +31,7 @@ from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.checkpoint_manifest import STATE, CheckpointManifest, StoredTensor
 from pipeline.checkpoint.files import WrittenFile
 from pipeline.distributed.control import all_or_raise, gather_all
-from pipeline.engine import engine_state as engine_state
-from pipeline.engine import zero_layout
+from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.engine_state import Engine, TensorState
 from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS

@@ -3,7 +3,7 @@
 task           a `Task`: labels, metrics, files, submission and hyperparameters
 kind           what a kind of task is: the interface that everything else uses
 kinds/         the kinds: examples, features, predictions and metrics of each
-registry       all kinds and tasks by name: those of the paper are GLUE, SQuAD and RACE
+registry       all tasks by name: those of the paper are GLUE, SQuAD and RACE
 own_tasks      tasks on the user's own files, made from the files or from a run's record
 files/         official files, hub data sets and tables -> examples; submissions
 metrics        the metrics of classes and numbers, and their intervals

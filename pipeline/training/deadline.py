@@ -22,11 +22,11 @@ def expected_save_seconds(engine: Engine) -> float:
 class Deadline:
     """How far a run is by its hours, so that the schedule and the last step follow the clock.
 
-    The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation, save
-    and export so far. Step, evaluation and save count twice: once for the end of the run, once for what may still
-    happen before the clock is read again. A step counts once more, because the clock is read before the end of the
-    step before (`pipeline.training.agreement`). An export is assumed to take as long as a save, and counts once. Each
-    start makes a new deadline, which measures anew.
+    The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation and
+    save so far, and an export. Step, evaluation and save count twice: once for the end of the run, once for what may
+    still happen before the clock is read again. A step counts once more, because the clock is read before the end of
+    the step before (`pipeline.training.agreement`). An export is assumed to take as long as a save, and counts once.
+    Each start makes a new deadline, which measures anew.
 
     Args:
         hours: the limit; None for none, and then the progress stays 0.

@@ -16,8 +16,8 @@ COUNTS = ("tokens", "rows")
 class Meter:
     """Adds up the sums of batches on the device. Only `totals` waits for the device.
 
-    A batch with a sum that is not finite adds only its tokens and rows. `pipeline.training.callbacks.divergence`
-    counts the steps of such batches.
+    A batch with a sum that is not finite adds only its tokens and rows. `pipeline.training.divergence` counts
+    the steps of such batches.
 
     Args:
         kind: NamedTuple class of the sums, scalar tensors or floats. It has the fields `COUNTS`.

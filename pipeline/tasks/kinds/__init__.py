@@ -5,7 +5,7 @@ multi_label  any number of labels for a text
 choices      questions with options: RACE
 tagging      a class for each token
 questions    answers in a passage: SQuAD
-logits       what the first three share: logits in .npz files, and their metrics
+logits       what the first four share: logits in .npz files, and their metrics
 answers      questions, passages and answers of SQuAD, their JSON files and metrics
 best_spans   the most probable answers of a window
 row_packing  texts as tokens, and sequences packed into rows
