@@ -9,7 +9,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.corpus.documents import HELD_OUT, TRAIN
-from data_prep.format.shard_manifest import ShardManifest
+from data_prep.format.shard_manifest import ShardCounts, ShardManifest
 from data_prep.format.shards import ShardSet, open_shards
 from data_prep.text.vocabulary import find_vocabulary
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
@@ -66,24 +66,6 @@ class Corpora:
                     f"lower train_batch_size{' or its weight' * (len(self.sets) > 1)} or add text"
                 )
 
-    def check_labels(self, objective: str) -> None:
-        """Raises UserError if no corpus has both labels of the sentence loss: its head would learn nothing.
-
-        Args:
-            objective: "sop", "nsp" or "mlm".
-        """
-        counts = [shards.manifest.counts for shards in self.sets]
-        if objective != "mlm" and not any(count.pairs > count.pairs_without_b for count in counts):
-            raise UserError(
-                f"--objective {objective} needs pairs of two segments, and --data holds none: every document is one "
-                "sentence; join sentences (extract --records-per-document), or give --objective mlm"
-            )
-        # Negative examples of NSP are segments of other documents.
-        if objective == "nsp" and all(
-            count.documents - count.documents_left_out - count.removed < 2 for count in counts
-        ):
-            raise UserError("--objective nsp needs segments of two documents, and --data holds one; give sop or mlm")
-
     def check_together(self, eval_data: Sequence[Path]) -> None:
         """Raises UserError unless all shards have one vocabulary and the training rows one length.
 
@@ -125,6 +107,24 @@ def open_corpora(words: Sequence[str]) -> Corpora:
     directories, weights = _parse(words)
     sets = tuple(open_shards(directory) for directory in directories)
     return Corpora(directories, sets, whole_weights(weights or [Fraction(len(shards)) for shards in sets]))
+
+
+def describe_missing_labels(counts: Sequence[ShardCounts], objective: str) -> str:
+    """Why the sentence loss would see only one label or none, and its head learn nothing; "" if it sees both.
+
+    Args:
+        counts: of the training shards.
+        objective: "sop", "nsp" or "mlm".
+    """
+    if objective != "mlm" and all(count.pairs == count.pairs_without_b for count in counts):
+        return (
+            f"no pair has a second segment, so the sentence loss ({objective}) trains nothing; make longer rows, join "
+            "sentences (extract --records-per-document), or give --objective mlm"
+        )
+    # Negative examples of NSP are segments of other documents.
+    if objective == "nsp" and all(count.documents - count.documents_left_out - count.removed < 2 for count in counts):
+        return "the text is one document, so every label of the sentence loss (nsp) is the same; give --objective sop"
+    return ""
 
 
 def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:

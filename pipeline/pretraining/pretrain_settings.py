@@ -114,8 +114,6 @@ def resolve(
     engine = engine_config.fit(config, world_size, hardware, flags.precision, parameter_counts(model).total)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)
-    if teacher is None:
-        corpora.check_labels(model.sentence_head or "mlm")
     lengths = lengths_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours)
     settings = PretrainSettings(
         flags=flags,

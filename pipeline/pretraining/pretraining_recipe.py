@@ -19,6 +19,7 @@ from pipeline.data.mixture import Mixture, names_of, open_mixture
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.pretraining import host_data
+from pipeline.pretraining.corpora import describe_missing_labels
 from pipeline.pretraining.distillation_task import Distillation
 from pipeline.pretraining.pretrain_settings import PretrainSettings, resolve
 from pipeline.pretraining.pretraining_task import PreTraining
@@ -125,6 +126,9 @@ class PretrainRecipe(Recipe):
             )
         subject += [f"batches {first + 1:,} to {end:,} are left out" for first, end in settings.skipped_batches]
         details = task.training.describe(settings.steps * settings.engine.train_batch_size)
+        counts = [collator.shards.manifest.counts for collator in task.training.collators]
+        if fault := describe_missing_labels(counts, settings.objective):
+            details.append(f"note: {fault}")
         if not task.evaluates:
             details.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
         return Header(subject, task.training.rows, "rows", details)

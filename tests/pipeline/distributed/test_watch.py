@@ -5,11 +5,9 @@ import ctypes
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -138,8 +136,7 @@ def fail(case: tuple[str, int, Exception], output: Path) -> None:
         fail_at("check")
         return launch.Prepared(output, {}, work, host_timeout=60.0, hang_timeout=0.0)
 
-    sys.modules["made_up"] = SimpleNamespace(prepare=prepare)  # type: ignore[assignment]
-    run_and_exit(lambda: launch.run_command(lambda words: argparse.Namespace(mirror=None), "made_up", []))
+    run_and_exit(lambda: launch.run_command(lambda words: argparse.Namespace(mirror=None), prepare, []))
 
 
 @pytest.mark.parametrize(

@@ -61,24 +61,20 @@ class Shards:
 @pytest.mark.parametrize(
     ("counts", "objective", "message"),
     [
-        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "sop", "--objective sop needs pairs of two"),
-        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "nsp", "--objective nsp needs pairs of two"),
-        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "mlm", None),
-        (ShardCounts(documents=200, pairs=200, pairs_without_b=199), "sop", None),
-        (ShardCounts(documents=1, pairs=9), "nsp", "--objective nsp needs segments of two documents"),
-        (ShardCounts(documents=3, documents_left_out=1, duplicates_left_out=1, pairs=9), "nsp", "two documents"),
-        (ShardCounts(documents=1, pairs=9), "sop", None),
-        (ShardCounts(documents=2, pairs=9), "nsp", None),
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "sop", "no pair has a second segment"),
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "nsp", "no pair has a second segment"),
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=200), "mlm", ""),
+        (ShardCounts(documents=200, pairs=200, pairs_without_b=199), "sop", ""),
+        (ShardCounts(documents=1, pairs=9), "nsp", "the text is one document"),
+        (ShardCounts(documents=3, documents_left_out=1, duplicates_left_out=1, pairs=9), "nsp", "the text is one doc"),
+        (ShardCounts(documents=1, pairs=9), "sop", ""),
+        (ShardCounts(documents=2, pairs=9), "nsp", ""),
     ],
 )
-def test_a_sentence_loss_without_both_labels_is_refused(counts, objective, message):
+def test_a_sentence_loss_without_both_labels_is_said_at_the_start(counts, objective, message):
     """Its head would learn nothing, and its accuracy would be 100 % or missing."""
-    corpora = Corpora((Path("first"),), (Shards(counts=counts),), (1,))  # type: ignore[arg-type]
-    if message is None:
-        corpora.check_labels(objective)
-    else:
-        with pytest.raises(UserError, match=message):
-            corpora.check_labels(objective)
+    assert resolving.describe_missing_labels([counts], objective).startswith(message)
+    assert resolving.describe_missing_labels([counts, ShardCounts(documents=2, pairs=9)], objective) == ""
 
 
 @pytest.mark.parametrize(
