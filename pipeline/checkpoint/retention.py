@@ -63,14 +63,14 @@ def find_latest(directory: Path, content: bool = False) -> Path | None:
 
 
 def find_best(directory: Path) -> Path | None:
-    """The checkpoint with the best score, the first of equals as for --patience; None if none has a score."""
+    """The checkpoint with the best score, the newest of equals; None if none has a score."""
     scored = []
     for tag in tags(directory):
         with contextlib.suppress(DamagedCheckpoint):
             score = CheckpointManifest.read(tag).score
             if score is not None:
-                scored.append((-score, tag.name))
-    return directory / min(scored)[1] if scored else None
+                scored.append((score, tag.name))
+    return directory / max(scored)[1] if scored else None
 
 
 def make_temporary(tag: Path) -> None:

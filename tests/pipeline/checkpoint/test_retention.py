@@ -11,11 +11,9 @@ def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:
         make(tmp_path, step, score)
     newest = tmp_path / tag_name(6)
     prune(tmp_path, 2, newest)
-    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "2"], (
-        "the first of equals, from which --patience counts"
-    )
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
     prune(tmp_path, 1, newest)
-    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "2"]
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3"]
 
 
 def test_after_a_fallback_what_was_damaged_is_neither_the_newest_nor_the_best(tmp_path: Path) -> None:
