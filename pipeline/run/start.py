@@ -238,4 +238,5 @@ def _early_end(run: TrainingRun) -> str:
         return ""
     if settings.patience is not None and state.step - state.best_step >= settings.patience:
         return f" of {settings.steps}, because --patience {settings.patience} is over"
-    return f" of {settings.steps}, because --max-hours {settings.flags.max_hours:g} are over"
+    hours = settings.flags.max_hours
+    return f" of {settings.steps}" + ("" if hours is None else f", because --max-hours {hours:g} are over")

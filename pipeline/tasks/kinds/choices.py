@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import ExampleRow
+from pipeline.tasks.files.rows import ExampleRow, name_of
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair
@@ -172,7 +172,11 @@ def _right_option(row: ExampleRow, labels: Sequence[str]) -> int | None:
     name = row.name_of(row.label)
     if name is None:
         return None
-    for names in (labels, [str(number) for number in range(len(labels))], list(string.ascii_uppercase[: len(labels)])):
+    for names in (
+        [*map(name_of, labels)],
+        [str(number) for number in range(len(labels))],
+        list(string.ascii_uppercase[: len(labels)]),
+    ):
         if name in names:
             return names.index(name)
     raise row.mistake(

@@ -133,6 +133,10 @@ def test_choices(tmp_path):
         task, splits = read(*words, *files(tmp_path, columns, ending=ending))
         assert task.labels == ("one", "two")
         assert [example.label for example in splits["train"]] == [0, 1, 1, 0]
+    spaced = {"text": TEXTS, " one": TEXTS, "two ": TEXTS[::-1], "label": [" one", "two ", "two", "one"]}
+    words = ("--task", "multiple-choice", "--choice-columns", " one", "two ")
+    _, splits = read(*words, *files(tmp_path, spaced, ending="jsonl"))
+    assert [example.label for example in splits["train"]] == [0, 1, 1, 0]
     lists = {"text": TEXTS, "choices": [["x", "y", "z"]] * 4, "label": ["2", 0, 1, "C"]}
     task, splits = read(
         "--task", "multiple-choice", "--choice-columns", "choices", *files(tmp_path, lists, ending="jsonl")
