@@ -1,8 +1,8 @@
 """A trained model in this process: words in a [MASK], predictions of a task, embeddings."""
 
 import os
+from pathlib import Path
 
-from common.files import storage
 from pipeline.finetuning.predictor import Predictor as Model
 from pipeline.finetuning.predictor import open_predictor
 
@@ -13,9 +13,8 @@ def load(source: str | os.PathLike[str]) -> Model:
     """Opens a model for predictions, on the GPU if there is one.
 
     Args:
-        source: a run, an export, a model published for `transformers`, the name of one on the hub (OWNER/NAME), or
-            the URL of a run or an export in object storage (docs/storage.md).
+        source: a run, an export, a model published for `transformers`, or the name of one on the hub (OWNER/NAME).
     Raises:
-        UserError: there is no model, or it is damaged, or the storage refuses it.
+        UserError: there is no model, or it is damaged.
     """
-    return open_predictor(storage.readable.local(storage.readable(os.fspath(source))), "the source")
+    return open_predictor(Path(source), "the source")

@@ -11,14 +11,11 @@ from typing import Any, NoReturn, TypeVar
 
 from common import __version__, environment
 from common.errors import UserError
-from common.files import storage
 from common.files.places import explain
 
 PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
 """Beginnings of the metavar of arguments that are files or directories."""
-_WRITTEN = ("--out", "--output")
-"""Flags whose argument is a place to write to."""
-
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 
 N = TypeVar("N", int, float)
 MAX_NUMBER = 10**9
@@ -77,18 +74,12 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
 
-        A URL of a flag of type `storage.Readable` becomes the path of a local copy, which is made if need be.
-
-        Raises UserError for an empty path, which would be the current directory; for a URL in place of any other path,
-        which would be a local directory of that name; for a URL that cannot be copied; and for a place to write to
-        whose name is not UTF-8: Arrow cannot write there.
+        Raises UserError for an empty path, which would be the current directory, and for a URL in place of a path,
+        which would be a local directory of that name.
         """
         words = sys.argv[1:] if args is None else list(args)
         self._check_paths(words)
         result = super().parse_known_args(words, namespace)
-        for action in self._actions:
-            if isinstance(action.type, storage.Readable) and action.dest in result[0]:
-                setattr(result[0], action.dest, action.type.local(getattr(result[0], action.dest)))
         environment.begin_work()
         return result
 
@@ -102,14 +93,11 @@ class Parser(argparse.ArgumentParser):
             if equals and not value.strip() and is_path:
                 which = f"of {flag}" if flag else f"after {self.prog}"
                 raise UserError(f"the argument {which} is empty, as from an unset variable of the shell; give a value")
-            takes_urls = isinstance(getattr(action, "type", None), storage.Readable)
-            if is_path and storage.is_url(value) and not takes_urls and self._subparsers is None:  # which check theirs
+            if is_path and _URL.match(value) and self._subparsers is None:  # which check theirs
                 raise UserError(
                     f"{flag or 'the argument'} {value}: URLs are not supported here, only local files and mounted file "
-                    "systems; give a path"
+                    "systems; copy what it names, and give the path"
                 )
-            if flag in _WRITTEN and any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise UserError(f"the argument of {flag}, {value!a}, is not UTF-8; choose another name")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses `arguments`. Raises UserError for a mistake; for an unknown flag it names the nearest known one."""

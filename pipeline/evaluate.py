@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from common.command_line import Parser, entry_point
-from common.files import storage
 
 
 def _summary(args: argparse.Namespace) -> str:
@@ -50,17 +49,13 @@ def parser() -> Parser:
         command = commands.add_parser(name, help=summary)
         command.set_defaults(run_command=function)
         if name != "summary":
-            command.add_argument(
-                "--runs", nargs="+", required=True, type=storage.records, metavar="DIR", help="where to search"
-            )
+            command.add_argument("--runs", nargs="+", required=True, type=Path, metavar="DIR", help="where to search")
             command.add_argument("--out", required=writes, type=Path, metavar="DIR", help="directory to write")
             command.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
         return command
 
     command = add("summary", _summary, "a short table of a pre-training run")
-    command.add_argument(
-        "--run", required=True, type=storage.records, metavar="RUN", help="the --output of pipeline.pretrain"
-    )
+    command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
     command.add_argument("--export", type=Path, metavar="DIR", help="directory of the exported model (RUN/export)")
     command = add("tables", _tables, "the paper's tables with measured and printed values")
     command.add_argument("--tables", nargs="+", default=[], metavar="N", help="numbers of the tables, 2 to 10 (all)")
@@ -73,7 +68,7 @@ def parser() -> Parser:
         "--random",
         nargs="+",
         default=[],
-        type=storage.records,
+        type=Path,
         metavar="DIR",
         help="where to search for runs from random weights",
     )

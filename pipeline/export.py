@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.command_line import Parser, entry_point, positive
-from common.files import storage
 
 
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.export", description=__doc__.splitlines()[0])
-    p.add_argument("--run", required=True, type=storage.readable, metavar="RUN", help="the --output of a run")
+    p.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
     which = p.add_mutually_exclusive_group()
     which.add_argument("--step", type=positive, metavar="N", help="the checkpoint of this step")

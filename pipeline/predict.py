@@ -13,9 +13,9 @@ for the prediction.
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from common.command_line import Parser, entry_point, positive
-from common.files import storage
 from pipeline.settings import declare
 from pipeline.settings.finetune_flags import ColumnFlags
 
@@ -26,13 +26,13 @@ def parser() -> Parser:
     p.add_argument(
         "--run",
         required=True,
-        type=storage.readable,
+        type=Path,
         metavar="RUN",
         help="the --output of a run, an export, or a model of the hub",
     )
     p.add_argument(
         "--input",
-        type=storage.readable,
+        type=Path,
         metavar="FILE",
         help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for a pipe",
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from common.files.storage import CACHE
+from common.environment import CACHE
 from data_prep.sources import sample
 from tests.object_store import ObjectStore, run_store
 

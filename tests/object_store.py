@@ -11,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 Fault = Callable[[str, str], int | float | None]
@@ -58,12 +57,6 @@ class ObjectStore:
     def put(self, bucket: str, name: str, content: bytes) -> None:
         """Writes an object."""
         self.client.put_object(Bucket=bucket, Key=name, Body=content)
-
-    def upload(self, directory: Path, bucket: str, prefix: str) -> None:
-        """Writes all files below a directory."""
-        for path in directory.rglob("*"):
-            if path.is_file():
-                self.put(bucket, f"{prefix}/{path.relative_to(directory)}", path.read_bytes())
 
     def objects(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
         """All objects whose names begin with `prefix`."""

@@ -6,5 +6,4 @@ outputs     makes directories as a whole, and replaces only those of the same co
 locks       keeps two commands from writing to one output at the same moment
 places      says before the work that a place cannot be written to; checks names that come from files
 checksums   checksums of files and manifests
-storage     URLs of object storage in the place of paths: local copies of what they name
 """

@@ -18,9 +18,6 @@ _NO_MEMORY = re.compile(
     "(?i:can(not|'t) allocate memory)|failed to map segment|can't start new thread|Failed to launch worker"
 )
 """What the system, torch, the loader of libraries, Python and Arrow say if there is no memory for them."""
-MIN_SPARSE_BYTES = 64 << 20
-MAX_SPARSE_RATIO = 1000
-"""A file of so many bytes that takes so much less on its disk is a hole: no file system packs text so well."""
 
 
 def check_directory(directory: Path, flag: str = "--out") -> None:
@@ -98,12 +95,3 @@ def plain_name(name: object, source: Path | str, pattern: re.Pattern[str] | None
         shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
         raise UserError(f"{source} names {shown}, which is no file name that belongs there; restore {source}")
     return str(name)
-
-
-def refuse_sparse(path: Path, status: os.stat_result) -> None:
-    """Raises UserError if a large file is a hole: reading it takes time and memory for what nobody wrote."""
-    if status.st_size > max(MIN_SPARSE_BYTES, MAX_SPARSE_RATIO * 512 * status.st_blocks):
-        raise UserError(
-            f"{path} claims {status.st_size:,} bytes and has {512 * status.st_blocks:,} on its disk (a sparse file, as "
-            "from a copy that was broken off); copy it again"
-        )

@@ -22,7 +22,6 @@ from typing import Any
 import xxhash
 
 from common.errors import UserError
-from common.files.places import refuse_sparse
 from common.progress_bar import Progress
 from data_prep.corpus.documents import Document, spelled
 from data_prep.text.languages import ENGLISH
@@ -77,7 +76,6 @@ class Source(abc.ABC):
             for path, name in files:
                 with path.open("rb", buffering=0) as file:
                     status = os.fstat(file.fileno())
-                    refuse_sparse(path, status)
                     place, size = (status.st_dev, status.st_ino), status.st_size
                     if place in places:
                         raise UserError(

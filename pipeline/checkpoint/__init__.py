@@ -7,6 +7,7 @@ saver                saves an engine on all ranks together, while training goes 
 loader               loads an engine on all ranks together
 run_records          what settings.json, metrics.jsonl and results.json must hold
 mirror               uploads a run to object storage, and restores it from there
+object_store         the objects below one URL
 run_directory        the other files of a run: its lock, its settings, its vocabulary
 initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
 new_vocabulary       carries the embeddings of trained weights over to another vocabulary

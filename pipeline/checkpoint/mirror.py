@@ -15,9 +15,9 @@ from pathlib import Path
 from common.errors import UserError, one_line
 from common.files import atomic
 from common.files.json_files import parse_object, read_object
-from common.files.storage import Store
 from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.checkpoint_manifest import MANIFEST
+from pipeline.checkpoint.object_store import Store
 from pipeline.checkpoint.run_records import SETTINGS
 
 MIRROR = "mirror.json"

@@ -22,11 +22,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from common.environment import cache_directory
 from common.errors import UserError
 from common.files import atomic, outputs
 from common.files.checksums import file_checksum
 from common.files.places import cannot_write
-from common.files.storage import cache_directory
 from data_prep.format.shard_manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
 from data_prep.format.shards import BLOCK_ROWS, block_checksums
 from data_prep.jobs.verify import problem_of

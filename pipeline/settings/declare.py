@@ -22,7 +22,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from common.command_line import PATHS, Parser, truth
 from common.errors import UserError, one_line
-from common.files.storage import url_of
 
 F = TypeVar("F")
 CONFIG = "--config"
@@ -235,7 +234,7 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
 
 def _words_of(one: Flag, value: Any) -> list[str]:
     """The words of a value on a command line. Paths of what exists, or will exist, are absolute."""
-    words = [url_of(str(each)) for each in (value if one.many else [value])]
+    words = [str(each) for each in (value if one.many else [value])]
     if one.name in _MADE_BY_RUN:
         return [str(Path(word).absolute()) for word in words]
     return [_absolute(word) for word in words] if PATHS.match(one.metavar or "") else words

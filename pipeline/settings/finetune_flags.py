@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from common.command_line import Parser, above_zero, below_one, bounded, natural, positive
 from common.errors import UserError
-from common.files import storage
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
 from pipeline.settings.run_flags import RunFlags
@@ -67,9 +66,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         metavar="TASK",
         group="task and model",
     )
-    init: Path = flag(
-        "an export, the --output of a run, or a model of the hub (OWNER/NAME)", read=storage.readable, metavar="DIR"
-    )
+    init: Path = flag("an export, the --output of a run, or a model of the hub (OWNER/NAME)", read=Path, metavar="DIR")
     random_weights: bool = flag("take only architecture and vocabulary from --init", False)
     data: str | None = flag(
         "the task's official files, a directory with train.csv and so on, or a data set", None, metavar="DIR"
@@ -80,10 +77,10 @@ class FinetuneFlags(ColumnFlags, RunFlags):
     max_answer_length: int | None = flag("SQuAD: tokens of the longest answer (default: 30)", None, positive)
 
     train_file: Path | None = flag(
-        f"the examples to train on; {_ENDINGS}", None, storage.readable, metavar="FILE", group="own files"
+        f"the examples to train on; {_ENDINGS}", None, Path, metavar="FILE", group="own files"
     )
-    dev_file: Path | None = flag("the examples to choose the best step by", None, storage.readable, metavar="FILE")
-    test_file: Path | None = flag("the examples to predict", None, storage.readable, metavar="FILE")
+    dev_file: Path | None = flag("the examples to choose the best step by", None, Path, metavar="FILE")
+    test_file: Path | None = flag("the examples to predict", None, Path, metavar="FILE")
     label_column: str | None = flag(f"the label (default: {_default_columns('label')})", None, metavar="NAME")
     subset: str | None = flag("the subset of a data set on the hub", None, metavar="NAME")
     task_name: str | None = flag(

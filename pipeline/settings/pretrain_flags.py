@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from common.command_line import Parser, natural, positive
 from common.errors import UserError
-from common.files import storage
 from model.config import ATTENTION_KERNELS, PRESETS
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
@@ -65,7 +64,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     init: Path | None = flag(
         "start from an export, a run, or a published ALBERT or BERT (default: random weights)",
         None,
-        storage.readable,
+        Path,
         metavar="DIR",
     )
     new_vocabulary: bool = flag("carry the embeddings of --init over to the vocabulary of --data", False)

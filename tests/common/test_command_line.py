@@ -101,19 +101,6 @@ def test_output_into_a_closed_pipe_is_no_error(command: str) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_place_to_write_to_is_utf_8_and_an_input_need_not_be() -> None:
-    parser = Parser(prog="p")
-    parser.add_argument("--out", metavar="DIR")
-    parser.add_argument("--input", metavar="PATH")
-    name = os.fsdecode(b"/tmp/\xff")
-    for words in (["--out", name], [f"--out={name}"]):
-        with pytest.raises(
-            UserError, match=r"the argument of --out, '/tmp/\\udcff', is not UTF-8; choose another name"
-        ):
-            parser.parse_all(words)
-    assert parser.parse_all(["--input", name, "--out", "/tmp/Ä\n"]).input == name
-
-
 @pytest.mark.parametrize(
     ("read", "at_bounds", "outside"),
     [

@@ -31,12 +31,6 @@ def found() -> list[tuple[str, str]]:
     return [(page.name, command) for page in PAGES for _, command in commands_of(page) if module_command(command)]
 
 
-@pytest.fixture(autouse=True)
-def urls_stay(monkeypatch):
-    """The URLs of the pages are examples."""
-    monkeypatch.setattr("common.files.storage.Readable.local", lambda self, value: value)
-
-
 @pytest.mark.parametrize(("page", "command"), found())
 def test_its_arguments_are_those_of_the_module(page, command):
     module, words = module_command(command)

@@ -95,15 +95,11 @@ def test_a_masked_language_model_of_transformers_has_our_loss(corpus, tmp_path):
     assert loss.item() == pytest.approx((output.mlm_loss_sum / output.mlm_count).item(), abs=2e-5)
 
 
-def test_a_model_is_loaded_from_object_storage(corpus, tmp_path, s3):
+def test_a_model_is_loaded(corpus, tmp_path):
     vocabulary = albert.Shards(corpus.train).vocabulary
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", vocab_size=len(vocabulary))).eval()
     huggingface.save(model, tmp_path / "export", corpus.train / "spiece.model")
-    bucket = s3.make_bucket()
-    s3.upload(tmp_path / "export", bucket, "models/tiny")
-    texts = ["Badon lamist.", "To fi gukelon."]
-    np.testing.assert_array_equal(
-        albert.load(f"s3://{bucket}/models/tiny").embed(texts), albert.load(tmp_path / "export").embed(texts)
-    )
+    vectors = albert.load(tmp_path / "export").embed(["Badon lamist.", "To fi gukelon."])  # (2, H)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
     (fills,) = albert.load(tmp_path / "export").fill_mask(["Badon [MASK] and [MASK]."], top_k=3)
     assert [len(of_mask) for of_mask in fills] == [3, 3]

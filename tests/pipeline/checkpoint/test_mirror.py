@@ -186,3 +186,17 @@ def test_an_empty_place_is_a_new_run(s3: ObjectStore, url: str, tmp_path: Path) 
     s3.put(url.split("/")[2], f"run/{mirror.MIRROR}", b"1")
     with pytest.raises(UserError, match=r"mirror\.json"):
         restore(tmp_path / "run", url, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("ftp://a/b", "URLs have the form"),
+        ("s3://", "URLs have the form"),
+        ("gs://bucket/a", r"pip install '.\[gcs\]'"),
+        ("s3://no-such-bucket/a", "there is no such bucket or object"),
+    ],
+)
+def test_a_wrong_url_is_one_line(s3: ObjectStore, tmp_path: Path, wrong: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Mirror(make_run(tmp_path / "run", 1), wrong)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from common.environment import CACHE
 from common.errors import UserError
 from common.files import outputs
-from common.files.storage import CACHE
 from data_prep.format.shard_manifest import MANIFEST, read_manifest
 from data_prep.format.shards import block_checksums
 from pipeline.pretraining import host_data
