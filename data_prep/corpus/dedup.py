@@ -117,16 +117,11 @@ def open_split(directories: Sequence[Path], split: str) -> Corpus:
 def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     """Finds the duplicates among the documents that become shards.
 
-    `scratch` holds intermediate results until `discard_work`. An interrupted run continues from them.
+    `scratch` holds intermediate results. An interrupted run continues from them.
     """
-    prints = Ledger(scratch / "fingerprints", UnitRecord, is_scratch=True)
-    pairs = Ledger(scratch / "pairs", UnitRecord, is_scratch=True)
-
-    def begin() -> None:
-        for ledger in (prints, pairs):
-            ledger.begin({"method": comparison.method, "digest": comparison.digest})
-
-    ranks.on_root(begin)
+    prints, pairs = Ledger(scratch / "fingerprints", UnitRecord), Ledger(scratch / "pairs", UnitRecord)
+    for ledger in (prints, pairs):
+        ledger.output.mkdir(exist_ok=True)
     fingerprinter = Fingerprinter(comparison.method)
     sizes = [unit.text_bytes for unit in comparison.units]
 

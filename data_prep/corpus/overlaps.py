@@ -30,8 +30,6 @@ from common.files.atomic import write_text
 from data_prep.corpus.dedup import names_of, write_array
 from data_prep.corpus.fingerprints import LONG_TEXT, WordHashes, skeleton
 from data_prep.corpus.work_units import Corpus, WorkUnit, read_texts
-from data_prep.mpi.executor import Ranks
-from data_prep.mpi.ledger import Ledger, UnitRecord
 from data_prep.text.normalize import normalize
 from data_prep.text.text_encoder import text_array
 
@@ -40,8 +38,6 @@ IntArray = NDArray[np.int64]
 HELD_OUT_WORDS = 8
 HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
-MAX_RUNS = 1 << 24
-"""Runs of held-out text in the index; of more, one in 2, 4, 8, ... is used, on both sides."""
 _BATCH_CHARACTERS = 1 << 22
 _MAX_WORDS = 1 << 20  # in the table before it is emptied
 _MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
@@ -59,6 +55,9 @@ class Runs(NamedTuple):
 
     texts: IntArray
     hashes: NDArray[np.uint64]
+
+
+_NO_RUNS = Runs(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
 class RunReader:
@@ -102,7 +101,7 @@ class RunReader:
         words = words[counts]
         count = len(words) - self.length + 1
         if count <= 0:
-            return Runs(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+            return _NO_RUNS
         # The hash of a run is the sum of each word's hash times a power of the multiplier, from differences of sums.
         self._extend_powers(len(words))
         sums = np.append(np.uint64(0), np.cumsum(words * self._powers[: len(words)], dtype=np.uint64))
@@ -126,65 +125,44 @@ class Index(NamedTuple):
         owners: int32[K], the number of the text, or file, that each is from; of several the first.
         sizes: int64[O], the runs of each owner.
         occupied: bool[2**b], for the first b bits of a hash whether one in `hashes` begins with them.
-        every: one run in `every` is used.
     """
 
     hashes: NDArray[np.uint64]
     owners: NDArray[np.int32]
     sizes: IntArray
     occupied: NDArray[np.bool_]
-    every: int
 
     @classmethod
-    def of(cls, runs: Iterable[Runs], owner_of: IntArray | None, max_runs: int) -> "Index":
+    def of(cls, runs: Iterable[Runs], owner_of: IntArray | None = None) -> "Index":
         """Makes the index of runs; `owner_of` maps the numbers of their texts to owners (None: they are owners)."""
-        every, kept = 1, [Runs(np.zeros(0, np.int64), np.zeros(0, np.uint64))]
-        held = 0
-        for new in runs:
-            kept.append(_thin(new, every))
-            held += len(kept[-1].hashes)
-            while held > max_runs:
-                every *= 2
-                kept = [_thin(part, every) for part in kept]
-                held = sum(len(part.hashes) for part in kept)
-        texts, hashes = (np.concatenate(column) for column in zip(*kept))
+        texts, hashes = (np.concatenate(column) for column in zip(_NO_RUNS, *runs))
         owners = texts if owner_of is None else owner_of[texts]
         sizes = np.bincount(owners)
         hashes, places = np.unique(hashes, return_index=True)
         bits = max(10, len(hashes).bit_length() + 2)
         occupied = np.zeros(1 << bits, np.bool_)
         occupied[hashes >> np.uint64(64 - bits)] = True
-        return cls(hashes, owners[places].astype(np.int32), sizes, occupied, every)
+        return cls(hashes, owners[places].astype(np.int32), sizes, occupied)
 
-    def save(self, stem: str) -> None:
-        """Writes the arrays to files whose names begin with `stem`."""
-        for name, array in zip(_INDEX_FILES, self):
-            write_array(Path(stem + name), np.asarray(array))
+    def save(self, directory: Path) -> None:
+        """Writes the arrays to files in `directory`."""
+        directory.mkdir(exist_ok=True)
+        for name, array in self._asdict().items():
+            write_array(directory / f"{name}.npy", array)
 
     @classmethod
-    def mapped(cls, stem: str) -> "Index":
+    def mapped(cls, directory: Path) -> "Index":
         """Maps what `save` wrote. The ranks of a host share this memory."""
-        hashes, owners, sizes, occupied, every = (np.load(stem + name, mmap_mode="r") for name in _INDEX_FILES)
-        return cls(hashes, owners, sizes, occupied, every.item())
+        return cls(*(np.load(directory / f"{name}.npy", mmap_mode="r") for name in cls._fields))
 
     def find(self, runs: Runs) -> tuple[IntArray, IntArray]:
-        """Returns (text, owner) of each run that is in the index."""
-        if not len(self.hashes):
-            return runs.texts[:0], runs.texts[:0]
+        """Returns (text, owner) of each run that is in the index, which is not empty."""
         shift = np.uint64(64 - (len(self.occupied).bit_length() - 1))
         likely = np.flatnonzero(self.occupied[runs.hashes >> shift])
         wanted = runs.hashes[likely]
         places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
         equal = self.hashes[places] == wanted
         return runs.texts[likely[equal]], self.owners[places[equal]]
-
-
-_INDEX_FILES = ("0.keys.npy", "0.values.npy", "0.sizes.npy", "1.npy", "2.npy")
-
-
-def _thin(runs: Runs, every: int) -> Runs:
-    chosen = runs.hashes & np.uint64(every - 1) == 0
-    return runs if every == 1 else Runs(runs.texts[chosen], runs.hashes[chosen])
 
 
 @dataclass(frozen=True)
@@ -206,14 +184,6 @@ class Overlaps:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundRecord(UnitRecord):
-    """Of one work unit, (document, owner) of those that are left out: similar to held-out ones, and in tasks."""
-
-    similar: list[tuple[int, int]]
-    in_tasks: list[tuple[int, int]]
-
-
 def plan(held_out: Corpus, task_files: Sequence[tuple[Path, str]], words: int) -> Overlaps:
     """Returns what to compare with: held-out documents, and the paths and names of task files."""
     digest = hashlib.sha256(f"1 {held_out.digest} {words if task_files else 0}\n".encode())
@@ -231,51 +201,34 @@ class Found:
     in_tasks: dict[int, int] = field(default_factory=dict)
 
 
-def find(
-    ranks: Ranks, overlaps: Overlaps, corpus: Corpus, scratch: Path, task_texts: Callable[[Path], Iterable[str]]
-) -> Found:
-    """Finds the documents of `corpus` that overlap with other texts. Every rank returns them.
+def write_indices(overlaps: Overlaps, directory: Path, task_texts: Callable[[Path], Iterable[str]]) -> None:
+    """Writes the indices of the other texts, which `Search` reads. task_texts: reads the texts of a task file."""
+    owners, texts = [0], [""]
+    for owner, path in enumerate(overlaps.task_files):
+        of_file = list(task_texts(path))
+        texts += of_file
+        owners += [owner] * len(of_file)
+    held_out = (text for unit in overlaps.held_out.units for text in read_texts(unit))
+    Index.of(RunReader(HELD_OUT_WORDS, skeleton).read(held_out)).save(directory / "held_out")
+    Index.of(RunReader(overlaps.words, plain).read(texts), np.array(owners)).save(directory / "tasks")
 
-    `scratch` holds intermediate results until `discard_work`. An interrupted run continues from them. task_texts: reads
-    the texts of a task file.
-    """
-    ledger = Ledger(scratch / "overlaps", FoundRecord, is_scratch=True)
-    held_out_stem, task_stem = f"{ledger.output}/00000", f"{ledger.output}/10000"
 
-    def begin() -> None:
-        ledger.begin({"overlaps": overlaps.digest, "documents": corpus.digest})
-        owners, texts = [0], [""]
-        for owner, path in enumerate(overlaps.task_files):
-            of_file = list(task_texts(path))
-            texts += of_file
-            owners += [owner] * len(of_file)
-        held_out = (text for unit in overlaps.held_out.units for text in read_texts(unit))
-        Index.of(RunReader(HELD_OUT_WORDS, skeleton).read(held_out), None, MAX_RUNS).save(held_out_stem)
-        Index.of(RunReader(overlaps.words, plain).read(texts), np.array(owners), 1 << 40).save(task_stem)
+class Search:
+    """Looks documents up in the indices that `write_indices` has written to `directory`."""
 
-    ranks.on_root(begin)
-    held_out, tasks = Index.mapped(held_out_stem), Index.mapped(task_stem)
-    bones, words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(overlaps.words, plain)
+    def __init__(self, directory: Path, words: int) -> None:
+        self._held_out, self._tasks = Index.mapped(directory / "held_out"), Index.mapped(directory / "tasks")
+        self._bones, self._words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(words, plain)
 
-    def search(_: int, unit: WorkUnit) -> FoundRecord:
-        similar = _similar(held_out, bones.read(read_texts(unit))) if len(held_out.hashes) else {}
-        in_tasks: dict[int, int] = {}
-        if len(tasks.hashes):
-            for runs in words.read(read_texts(unit)):
-                documents, owners = tasks.find(runs)
-                in_tasks |= dict(zip(documents[::-1].tolist(), owners[::-1].tolist()))  # of several the first
+    def find(self, unit: WorkUnit) -> Found:
+        """Returns the documents of a work unit that overlap with other texts."""
         first = unit.first_document
-        shifted = ([(first + document, owner) for document, owner in of.items()] for of in (similar, in_tasks))
-        return FoundRecord(files=[], similar=next(shifted), in_tasks=next(shifted))
-
-    sizes = [unit.text_bytes for unit in corpus.units]
-    records = ranks.run(corpus.units, search, ledger, sizes=sizes, description="overlaps")
-    return ranks.on_root(
-        lambda: Found(
-            dict(pair for record in records for pair in record.similar),
-            dict(pair for record in records for pair in record.in_tasks),
-        )
-    )
+        similar = most_similar(self._held_out, self._bones.read(read_texts(unit)))
+        in_tasks: dict[int, int] = {}
+        for runs in self._words.read(read_texts(unit)) if len(self._tasks.hashes) else ():
+            documents, owners = self._tasks.find(runs)
+            in_tasks |= dict(zip((first + documents)[::-1].tolist(), owners[::-1].tolist()))  # of several the first
+        return Found({first + document: owner for document, owner in similar.items()}, in_tasks)
 
 
 def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) -> None:
@@ -295,11 +248,10 @@ def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) ->
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def _similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
+def most_similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
     """Returns the documents that are similar to an owner, and the number of the most similar one."""
-    most_similar: dict[int, tuple[float, int]] = {}
-    for runs in batches:
-        runs = _thin(runs, index.every)
+    found: dict[int, tuple[float, int]] = {}
+    for runs in batches if len(index.hashes) else ():
         if not len(runs.texts):
             continue
         first = int(runs.texts[0])
@@ -309,10 +261,10 @@ def _similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
         own, others = sizes[pairs[0] - first], index.sizes[pairs[1]]  # (P,) runs
         shorter = np.minimum(own, others)
         share = common / np.maximum(1, shorter)
-        least = np.where(shorter * index.every >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
+        least = np.where(shorter >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
         # A few words of a held-out document make no longer text similar to it.
-        enough = (own <= others) | (common * index.every >= MIN_COMMON)
+        enough = (own <= others) | (common >= MIN_COMMON)
         for pair in np.flatnonzero((share >= least) & enough).tolist():
             document, owner = pairs[:, pair].tolist()
-            most_similar[document] = max(most_similar.get(document, (0.0, 0)), (float(share[pair]), -owner))
-    return {document: -owner for document, (_, owner) in sorted(most_similar.items())}
+            found[document] = max(found.get(document, (0.0, 0)), (float(share[pair]), -owner))
+    return {document: -owner for document, (_, owner) in sorted(found.items())}

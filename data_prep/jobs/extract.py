@@ -40,7 +40,7 @@ from data_prep.corpus.documents import (
     writing_part,
 )
 from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences
+from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.records import Fields, Hub, Records
@@ -105,14 +105,12 @@ def run(args: argparse.Namespace) -> None:
             options[HELD_OUT_BY] = args.held_out_by
         counts = {split: DocumentCounts() for split in (SPLITS if args.held_out else [TRAIN])}
         plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
-        ledger = Ledger(args.out, ExtractRecord)
         run_job(
             ranks,
             output=args.out,
             lock=args.out / LOCK,
-            scratch=[ledger.directory],
             is_complete=lambda: is_complete(args.out, plan),
-            work=lambda: _extract(ranks, args.out, source, plan, ledger),
+            work=lambda: _extract(ranks, args.out, source, plan),
         )
 
 
@@ -142,18 +140,13 @@ def _identity(manifest: DocumentsManifest) -> dict[str, Any]:
     return {"source": manifest.source, "inputs": manifest.inputs, **manifest.options}
 
 
-def _extract(
-    ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifest, ledger: Ledger[ExtractRecord]
-) -> None:
+def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifest) -> None:
     """Extracts into `out`, whose lock rank 0 holds. `manifest` has no counts and no files yet."""
-    # A version that did not join small files numbered its units otherwise.
-    joined = isinstance(source, Records) and len(source.units) < sum(map(len, source.units))
-    division = {"units": len(source.units)} if joined else {}
-    ranks.on_root(lambda: ledger.begin(_identity(manifest) | division))
+    ranks.on_root(lambda: begin_job(out, _identity(manifest)))
     records = ranks.run(
         source.units,
         lambda index, unit: extract_unit(source, unit, index, out, manifest.options),
-        ledger,
+        Ledger(out, ExtractRecord, out / UNITS),
         sizes=source.sizes,
         description="extract",
     )
@@ -166,7 +159,7 @@ def _extract(
         reasons = [f"{entry.count:,} {reason}" for reason, entry in manifest.skipped.items()]
         skipped = f"skipped {', '.join(reasons) or 'nothing'}"
         if not total.documents:
-            ledger.discard(records)
+            end_job(out, manifest.files)
             raise UserError(f"--input holds no document ({skipped}); check --source and --input")
         atomic.write_unless_other(out / CARD, documents_card(manifest).encode())
         write_manifest(out, manifest)

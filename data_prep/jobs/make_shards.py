@@ -7,7 +7,7 @@ mpirun -n 8 python -m data_prep shards ...
 import argparse
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
+from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
 from data_prep.sources.tasks import task_files, task_texts
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder, without_cyclic_collection
@@ -43,11 +43,16 @@ probability = bounded(float, "probability", lambda p: 0 <= p <= 1, "a probabilit
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecord(UnitRecord):
-    """The shard of one work unit, its counts (without `fill`), and the positions that its rows fill."""
+    """The shard of one work unit, its counts (without `fill`), and the positions that its rows fill.
+
+    similar, in_tasks: (document, owner) of those that `overlaps` leaves out.
+    """
 
     files: list[ShardFile]
     counts: ShardCounts
     positions: Count
+    similar: list[tuple[int, int]]
+    in_tasks: list[tuple[int, int]]
 
 
 class JobPlan(NamedTuple):
@@ -103,51 +108,55 @@ def run(args: argparse.Namespace) -> None:
     """Makes the shard set `args.out`, continues an unfinished one, or recognises a complete one."""
     with launch() as ranks:
         plan = ranks.on_root(lambda: plan_job(args))
-        ledger, scratch = Ledger(args.out, ShardRecord), args.out / ".dedup"
         run_job(
             ranks,
             output=args.out,
             lock=args.out / LOCK,
-            scratch=[scratch, ledger.directory],
             is_complete=lambda: _is_complete(args.out, plan),
-            work=lambda: _make(ranks, args.out, plan, ledger, scratch),
+            work=lambda: _make(ranks, args.out, plan),
         )
 
 
-def _make(ranks: Ranks, out: Path, plan: JobPlan, ledger: Ledger[ShardRecord], scratch: Path) -> None:
+def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
     """Makes the shards in `out`, whose lock rank 0 holds."""
-    ranks.on_root(lambda: ledger.begin(_identity(plan.manifest)))
-    comparison, duplicates, found = plan.comparison, dedup.NO_DUPLICATES, overlaps.Found()
+    scratch, comparison, duplicates = out / UNITS, plan.comparison, dedup.NO_DUPLICATES
+
+    def begin() -> None:
+        begin_job(out, _identity(plan.manifest))
+        if plan.overlaps is not None:
+            overlaps.write_indices(plan.overlaps, scratch, task_texts)
+
+    ranks.on_root(begin)
+    search = None if plan.overlaps is None else overlaps.Search(scratch, plan.overlaps.words)
     if comparison is not None:
         duplicates = dedup.find(ranks, comparison, scratch)
-    if plan.overlaps is not None:
-        found = overlaps.find(ranks, plan.overlaps, plan.corpus, scratch, task_texts)
     encoder = Encoder(plan.vocabulary)
 
     def work(index: int, unit: WorkUnit) -> ShardRecord:
+        found = search.find(unit) if search else overlaps.Found()
         first = unit.first_document + (comparison.start if comparison is not None else 0)
-        here = range(unit.first_document, unit.first_document + unit.documents)
-        removed = dict.fromkeys(found.in_tasks.keys() & here, "in_tasks_left_out")
-        removed |= dict.fromkeys(found.similar.keys() & here, "similar_left_out")
-        removed = {number - here.start: reason for number, reason in removed.items()}
         twins = duplicates.between(first, first + unit.documents) - first
-        removed |= dict.fromkeys(twins.tolist(), "duplicates_left_out")
-        return make_shard(out / manifests.shard_name(index), unit, encoder, plan.manifest, removed)
+        path = out / manifests.shard_name(index)
+        return make_shard(path, unit, encoder, plan.manifest, found, twins.tolist())
 
-    units = plan.corpus.units
+    units, ledger = plan.corpus.units, Ledger(out, ShardRecord, scratch)
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
 
     def conclude() -> None:
         counts = plan.manifest.counts = total_counts(records, plan.manifest.max_seq_length)
+        files = [file for record in records for file in record.files]
         if not counts.rows:
-            discard_work(scratch)
-            ledger.discard(records)
+            end_job(out, files)
             raise UserError(
                 f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than "
                 f"{plan.manifest.min_tokens} tokens and {counts.removed:,} are duplicates or overlap with other texts, "
                 "so there are no rows; lower --min-tokens or add text"
             )
-        finish(out, plan, [file for record in records for file in record.files], duplicates, found)
+        found = overlaps.Found(
+            dict(pair for record in records for pair in record.similar),
+            dict(pair for record in records for pair in record.in_tasks),
+        )
+        finish(out, plan, files, duplicates, found)
 
     ranks.on_root(conclude)
 
@@ -216,7 +225,12 @@ def _is_complete(out: Path, plan: JobPlan) -> bool:
 
 
 def make_shard(
-    path: Path, unit: WorkUnit, encoder: Encoder, options: ShardManifest, removed: Mapping[int, str] = {}
+    path: Path,
+    unit: WorkUnit,
+    encoder: Encoder,
+    options: ShardManifest,
+    found: overlaps.Found,
+    duplicates: Sequence[int],
 ) -> ShardRecord:
     """Writes the shard of one work unit. Returns its record.
 
@@ -224,9 +238,13 @@ def make_shard(
         path: the file to write.
         unit: the documents.
         encoder, options: how to make rows of them.
-        removed: documents of the unit to leave out, counted from 0, and the name of the count that each adds to. The
-            others keep their numbers, and so their random numbers.
+        found, duplicates: documents to leave out, the duplicates counted from the unit's first one. The others keep
+            their numbers, and so their random numbers.
     """
+    first = unit.first_document
+    removed = {number - first: "in_tasks_left_out" for number in found.in_tasks}
+    removed |= {number - first: "similar_left_out" for number in found.similar}
+    removed |= dict.fromkeys(duplicates, "duplicates_left_out")
     texts = (
         ("" if number in removed else text, language)
         for number, (text, language) in enumerate(read_texts_with_language(unit))
@@ -273,7 +291,13 @@ def make_shard(
         text_bytes=text_bytes,
         sentences_per_document=np.bincount(np.frexp(np.delete(sentences_per_document, list(removed)))[1]).tolist(),
     )
-    return ShardRecord(files=[file], counts=counts, positions=int(costs.sum()))
+    return ShardRecord(
+        files=[file],
+        counts=counts,
+        positions=int(costs.sum()),
+        similar=[*found.similar.items()],
+        in_tasks=[*found.in_tasks.items()],
+    )
 
 
 @without_cyclic_collection()

@@ -25,15 +25,14 @@ from common import environment
 from common.command_line import bounded, natural, positive
 from common.errors import UserError
 from common.files.atomic import replacing, write_text
-from common.files.checksums import describe_file
-from common.files.json_files import Count, check_as, read_bytes, read_object
+from common.files.json_files import check_as, read_bytes, read_object
 from common.files.locks import beside
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 from common.progress_bar import Progress
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
+from data_prep.mpi.ledger import describe_differences
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,
@@ -84,25 +83,15 @@ def run(args: argparse.Namespace) -> None:
     with launch() as ranks:
         normalization = Normalization(args.keep_case, args.keep_accents, of_bert=args.type == "wordpiece")
         corpus, options = ranks.on_root(lambda: _plan(args, normalization))
-        scratch = args.out.with_name(f".{args.out.name}.sample")
 
         def work() -> None:
-            sample, described = sample_sentences(ranks, corpus, options, scratch, normalization)
-
-            def finish() -> None:
-                try:
-                    _finish(args.out, sample, options, described, normalization)
-                except UserError:
-                    discard_work(scratch)
-                    raise
-
-            ranks.on_root(finish)
+            sample, described = sample_sentences(ranks, corpus, options, normalization)
+            ranks.on_root(lambda: _finish(args.out, sample, options, described, normalization))
 
         run_job(
             ranks,
             output=args.out,
             lock=beside(args.out),
-            scratch=[scratch],
             is_complete=lambda: _is_complete(args.out, options),
             work=work,
         )
@@ -170,15 +159,6 @@ def _record_path(out: Path) -> Path:
     return out.with_suffix(".record.json" if out.suffix == ".json" else ".json")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SampleRecord(UnitRecord):
-    """The record of a unit whose sentences were counted, or sampled into a file."""
-
-    sentences: Count
-    sampled: Count = 0
-    characters: Count = 0
-
-
 def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZATION) -> Iterator[str]:
     """Yields the normalised sentences of a work unit, in order."""
     for text, language in read_texts_with_language(unit):
@@ -201,50 +181,36 @@ def choose(count: int, quota: int, seed: int, unit: int) -> np.ndarray:
 
 
 def sample_sentences(
-    ranks: Ranks, corpus: Corpus, options: dict[str, Any], scratch: Path, normalization: Normalization
-) -> tuple[list[Path], dict[str, Any]]:
-    """Writes the sampled sentences of each unit to a file. On rank 0 returns the files in order, and a description."""
-    options = {name: value for name, value in options.items() if name != "size"}
+    ranks: Ranks, corpus: Corpus, options: dict[str, Any], normalization: Normalization
+) -> tuple[list[str], dict[str, Any]]:
+    """On rank 0 returns the sampled sentences of each unit, one a line, and a description of the sample."""
     sizes = [unit.text_bytes for unit in corpus.units]
 
-    def count(_: int, unit: WorkUnit) -> _SampleRecord:
-        return _SampleRecord(files=[], sentences=sum(1 for _ in sentences_of(unit, normalization)))
+    def count(_: int, unit: WorkUnit) -> int:
+        return sum(1 for _ in sentences_of(unit, normalization))
 
-    counting = Ledger(scratch / "counts", _SampleRecord, is_scratch=True)
-    ranks.on_root(lambda: counting.begin(options))
-    counted = ranks.run(corpus.units, count, counting, sizes=sizes, description="vocab: counting sentences")
-    wanted = ranks.on_root(lambda: quotas([record.sentences for record in counted], options["sentences"]))
+    counts = ranks.run(corpus.units, count, None, sizes=sizes, description="vocab: counting sentences")
+    wanted = ranks.on_root(lambda: quotas(counts, options["sentences"]))
 
-    def write_sample(index: int, unit: WorkUnit) -> _SampleRecord:
+    def sample(index: int, unit: WorkUnit) -> str:
         sentences = list(sentences_of(unit, normalization))
         chosen = choose(len(sentences), wanted[index], options["seed"], index)
-        lines = [f"{sentences[place]}\n" for place in chosen.tolist()]
-        path = sampling.output / f"{index:06d}.txt"
-        write_text(path, "".join(lines))
-        return _SampleRecord(
-            files=[describe_file(path)],
-            sentences=len(sentences),
-            sampled=len(lines),
-            characters=sum(map(len, lines)) - len(lines),
-        )
+        return "\n".join(sentences[place] for place in chosen.tolist())
 
-    sampling = Ledger(scratch / "sentences", _SampleRecord, is_scratch=True)
-    ranks.on_root(lambda: sampling.begin(options))
-    records = ranks.run(corpus.units, write_sample, sampling, sizes=sizes, description="vocab: sampling sentences")
-    total, sampled = sum(record.sentences for record in records), sum(record.sampled for record in records)
+    texts = ranks.run(corpus.units, sample, None, sizes=sizes, description="vocab: sampling sentences")
+    total, sampled = sum(counts), sum(wanted)
     method = "all sentences"
     if sampled < total:
         method = (
-            f"{sampled:,} of {total:,} sentences: of each of {len(records)} units of work the same share, "
+            f"{sampled:,} of {total:,} sentences: of each of {len(texts)} units of work the same share, "
             f"uniform without replacement, seed {options['seed']}"
         )
-    files = [sampling.output / file.name for record in records for file in record.files]
-    characters = sum(record.characters for record in records)
-    return files, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
+    characters = sum(len(text) - text.count("\n") for text in texts)
+    return texts, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
 
 
 def _finish(
-    out: Path, sample: list[Path], options: dict[str, Any], described: dict[str, Any], normalization: Normalization
+    out: Path, sample: list[str], options: dict[str, Any], described: dict[str, Any], normalization: Normalization
 ) -> None:
     """On rank 0: trains the vocabulary, and writes its files, the model last."""
     needed = 0 if normalization.of_bert else BYTES_PER_CHARACTER * described["characters"]
@@ -256,11 +222,11 @@ def _finish(
     with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
         if normalization.of_bert:
             rules = WordPieceRules(not normalization.keep_case, not normalization.keep_accents)
-            vocabulary = train_wordpiece(_lines(sample, shown), options["size"], rules)
+            vocabulary = train_wordpiece(_sentences(sample, shown), options["size"], rules)
             listing = "".join(f"{piece}\n" for piece in vocabulary.pieces)
         else:
             vocabulary = train_sentencepiece(
-                _lines(sample, shown),
+                _sentences(sample, shown),
                 options["size"],
                 normalization,
                 options["language"],
@@ -295,10 +261,9 @@ def _check_memory(needed: int, sentences: int) -> None:
         )
 
 
-def _lines(paths: list[Path], progress: Progress) -> Iterator[str]:
-    """Yields the sentences in the files, and counts them on `progress`."""
-    for path in paths:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                yield line.rstrip("\n")
-                progress.update()
+def _sentences(texts: list[str], progress: Progress) -> Iterator[str]:
+    """Yields the sentences in the texts, and counts them on `progress`."""
+    for text in filter(None, texts):
+        for sentence in text.split("\n"):
+            yield sentence
+            progress.update()

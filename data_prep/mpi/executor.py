@@ -1,24 +1,20 @@
-"""Runs a job on MPI ranks: hands out its work units, skips finished ones, and ends the job on all ranks.
+"""Runs a job on MPI ranks: deals its work units out, skips finished ones, and ends the job on all ranks.
 
     mpirun -n 8 python -m data_prep JOB ...      (or: srun --mpi=pmix python -m data_prep JOB ...)
     python -m data_prep JOB ...                  (one process; needs no MPI library)
 
-mpi4py.futures hands out the units, the largest first, so that no large unit is left at the end. Rank 0 works on units,
-too: with two ranks, a rank that only managed would waste half of the machine. It takes back units that have not been
-sent yet. Nobody waits in a blocking receive, which would spin and slow the other threads down.
-
-The result does not depend on which rank does a unit. Units and their files are named by the unit's index. Only rank 0
-puts the results together, in the order of the units.
+Each rank gets units of about as many bytes, and sends the record of each unit to rank 0 when it is done. The result
+does not depend on which rank does a unit. Units and their files are named by the unit's index. Only rank 0 puts the
+results together, in the order of the units.
 """
 
 import contextlib
+import heapq
 import os
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,14 +24,14 @@ from common.errors import UserError
 from common.files import locks
 from common.files.places import explain
 from common.progress_bar import Progress
-from data_prep.mpi.ledger import Ledger, discard_work
+from data_prep.mpi.ledger import Ledger, end_job
 
 WorkUnit = TypeVar("WorkUnit")
 Record = TypeVar("Record")
 Result = TypeVar("Result")
 
 INTERRUPTED = "interrupted; give the same command to go on"
-POLL_INTERVAL = 0.002  # seconds between two looks at whether the other ranks have arrived
+POLL_INTERVAL = 0.002  # seconds between two looks at whether the other ranks are done
 
 
 def launched_size() -> int:
@@ -65,13 +61,21 @@ def launched_rank() -> int:
     return 0
 
 
-_assigned: dict[str, Callable[[int], Any]] = {}
-"""`do`: does a unit of the list that the ranks share."""
+def deal(sizes: Mapping[int, int], ranks: int) -> list[list[int]]:
+    """Deals units to ranks: the largest first, each to the rank that has the fewest bytes so far."""
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    loads = [(0, rank) for rank in range(ranks)]  # a heap
+    for index in sorted(sizes, key=lambda index: (-sizes[index], index)):
+        load, rank = heapq.heappop(loads)
+        dealt[rank].append(index)
+        heapq.heappush(loads, (load + max(1, sizes[index]), rank))
+    return dealt
 
 
-def _do_assigned(index: int) -> Any:
-    """Does unit `index` where mpi4py.futures has sent it. A function that it sends must have a global name."""
-    return _assigned["do"](index)
+def _wait(is_over: Callable[[], object]) -> None:
+    """Waits asleep, because a rank may have to wait for hours. MPI's own waiting spins."""
+    while not is_over():
+        time.sleep(POLL_INTERVAL)
 
 
 @dataclass
@@ -97,11 +101,8 @@ class Ranks:
             try:
                 result = function()
             except Exception as error:
-                status = _report(error)
-        # A barrier that sleeps instead of spinning: a rank may have to wait for hours.
-        request = self.communicator.Ibarrier()
-        while not request.Test():
-            time.sleep(POLL_INTERVAL)
+                status = _print_error(error)
+        _wait(self.communicator.Ibarrier().Test)
         result, status = self.communicator.bcast((result, status))
         if status:
             sys.exit(status)
@@ -122,75 +123,42 @@ class Ranks:
             units: the same list on every rank.
             work: does unit `units[index]`, called as `work(index, units[index])`, and returns its record.
             ledger: begun by rank 0 already; None to remember nothing.
-            sizes: bytes of input of each unit. The largest units are done first; the progress counts these bytes.
+            sizes: bytes of input of each unit, by which they are dealt out. The progress counts them.
             description: for the progress line.
 
         Returns:
             On rank 0 the records in the order of the units, on other ranks [].
         """
-        records: dict[int, Record] = {}
-        if self.is_root and ledger is not None:
-            finished = ((index, ledger.finished(index)) for index in range(len(units)))
-            records = {index: record for index, record in finished if record is not None}
-        lock = threading.Lock()  # two threads of rank 0 count what is done
+        records: dict[int, Record] = ledger.read_finished(len(units)) if self.is_root and ledger else {}
+        finished = self.on_root(lambda: set(records))
+        left = {index: size for index, size in enumerate(sizes) if index not in finished}
+        with Progress(description, sum(sizes), "B", enabled=self.is_root) as progress:
+            progress.resume(sum(sizes) - sum(left.values()))
 
-        def do_unit(index: int) -> Record:
-            with self.aborting():
-                record = work(index, units[index])
-                if ledger is not None:
-                    ledger.write(index, record)
-            return record
-
-        def finish(index: int, future: "Future[Record] | None" = None) -> None:
-            """Counts a unit that another rank has done, or does it here."""
-            record = do_unit(index) if future is None else future.result()
-            with lock:
+            def collect(index: int, record: Record) -> None:
                 records[index] = record
                 progress.update(sizes[index])
 
-        with Progress(description, sum(sizes), "B", enabled=self.is_root) as progress:
-            progress.resume(sum(sizes[index] for index in records))
-            left = sorted(set(range(len(units))) - records.keys(), key=lambda index: (-sizes[index], index))
-            if self.communicator is None:
-                for index in left:
-                    finish(index)
-            else:
-                self._share(left, do_unit, finish)
+            def has_all() -> bool:
+                while self.communicator is not None and (message := self.communicator.improbe()):
+                    collect(*message.recv())
+                return len(records) == len(units)
+
+            sent = []
+            for index in deal(left, self.communicator.size if self.communicator else 1)[self.rank]:
+                record = work(index, units[index])
+                if ledger is not None:
+                    ledger.write(index, record)
+                if self.is_root:
+                    collect(index, record)
+                    has_all()
+                else:
+                    sent.append(self.communicator.isend((index, record), 0))
+            _wait(has_all if self.is_root else lambda: all(request.Test() for request in sent))
         return [records[index] for index in range(len(units))] if self.is_root else []
 
-    def _share(self, indices: Sequence[int], do_unit: Callable[[int], Any], finish: Callable[..., None]) -> None:
-        """Does the units of rank 0's `indices` on all ranks, in this order. Rank 0 calls `finish` for each."""
-        from mpi4py.futures import MPICommExecutor
 
-        _assigned["do"] = do_unit
-        pool: Any
-        with MPICommExecutor(self.communicator, main=False) as pool, self.aborting():
-            if pool is None:  # another rank, whose units are done
-                return
-            futures = {index: pool.submit(_do_assigned, index) for index in indices}
-            for index, future in futures.items():
-                future.add_done_callback(lambda done, index=index: None if done.cancelled() else finish(index, done))
-            for index, future in futures.items():
-                if future.cancel():  # not sent yet
-                    finish(index)
-            for future in futures.values():
-                if not future.cancelled():
-                    future.result()  # raises what a rank raised
-
-    @contextlib.contextmanager
-    def aborting(self) -> Iterator[None]:
-        """Prints an error in the block and ends the job on all ranks, unless they end together (`on_root`)."""
-        try:
-            yield
-        except SystemExit:
-            raise
-        except BaseException as error:
-            if self.communicator is not None:
-                self.communicator.Abort(_report(error, f"rank {self.rank}: "))
-            raise
-
-
-def _report(error: BaseException, where: str = "") -> int:
+def _print_error(error: BaseException, where: str = "") -> int:
     """Prints an error, as one line if it is a mistake or the machine's. Returns the exit status."""
     explained = error if isinstance(error, UserError) else explain(error)
     if isinstance(error, KeyboardInterrupt):
@@ -203,41 +171,21 @@ def _report(error: BaseException, where: str = "") -> int:
     return status
 
 
-def run_job(
-    ranks: Ranks,
-    *,
-    output: Path,
-    lock: Path,
-    scratch: Sequence[Path],
-    is_complete: Callable[[], bool],
-    work: Callable[[], None],
-) -> None:
-    """Does a job that has one result, unless it is there. Rank 0 holds the lock meanwhile. All ranks call it.
+def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bool], work: Callable[[], None]) -> None:
+    """Makes `output` by `work`, on all ranks, unless it is complete. Rank 0 holds the lock meanwhile.
 
-    Args:
-        output: what the user named.
-        lock: the lock's file, see `common.files.locks`.
-        scratch: directories of intermediate results. They stay behind where a run was killed.
-        is_complete: whether the result is there. It raises UserError if another result is.
-        work: makes the result, on all ranks.
     Raises:
-        UserError: another process works on the same output, another result is there.
+        UserError: another process works on the same output, or `is_complete` finds another result there.
     """
+    with contextlib.ExitStack() as held:
 
-    def is_done() -> bool:
-        return is_complete() and not any(directory.exists() for directory in scratch)
+        def begin() -> bool:
+            held.enter_context(locks.holding(lock, output))
+            return is_complete()
 
-    def clear() -> None:
-        for directory in scratch:
-            discard_work(directory)
-
-    if not (was_done := ranks.on_root(is_done)):
-        with contextlib.ExitStack() as held:
-            ranks.on_root(lambda: held.enter_context(locks.holding(lock, output)))
-            # Another process may have finished meanwhile, or was killed between the last file and the clearing.
-            if not (was_done := ranks.on_root(is_complete)):
-                work()
-            ranks.on_root(clear)
+        if not (was_done := ranks.on_root(begin)):
+            work()
+        ranks.on_root(lambda: end_job(output))
     if was_done and ranks.is_root:
         print(f"{output} is complete; nothing to do")
 
@@ -254,8 +202,10 @@ def launch() -> Iterator[Ranks]:
         return
     from mpi4py import MPI
 
-    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
-        raise UserError("this MPI library was built without threads; use another one, or run without mpirun")
     ranks = Ranks(MPI.COMM_WORLD.rank, MPI.COMM_WORLD)
-    with ranks.aborting():
+    try:
         yield ranks
+    except SystemExit:  # all ranks end together
+        raise
+    except BaseException as error:
+        ranks.communicator.Abort(_print_error(error, f"rank {ranks.rank}: "))

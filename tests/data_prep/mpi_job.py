@@ -1,8 +1,8 @@
 """A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
 
 The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
-KIND: plain; endless (unit 0 never ends); together (all three ranks begin a unit before any ends one, and unit 0 ends
-last); error, disk (unit 7 fails); root (rank 0 finds a mistake before the first unit).
+KIND: plain; endless (unit 0 never ends); error, disk (unit 7 fails); root (rank 0 finds a mistake before the first
+unit).
 """
 
 import errno
@@ -15,7 +15,8 @@ from pathlib import Path
 
 from common.errors import UserError
 from data_prep.mpi import executor
-from data_prep.mpi.ledger import Ledger, UnitRecord
+from data_prep.mpi.ledger import UNITS as UNITS_DIRECTORY
+from data_prep.mpi.ledger import Ledger, UnitRecord, begin_job
 
 UNITS = 20
 
@@ -25,14 +26,6 @@ class Squared(UnitRecord):
     square: int
     rank: int
     pid: int
-
-
-def wait_for(directory: Path, pattern: str, count: int) -> None:
-    """Waits until `directory` has so many files of this pattern."""
-    deadline = time.monotonic() + 1500
-    while len(list(directory.glob(pattern))) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def job(directory: Path, kind: str) -> None:
@@ -45,19 +38,14 @@ def job(directory: Path, kind: str) -> None:
 
     with executor.launch() as ranks:
         units = ranks.on_root(plan)
-        ledger = Ledger(directory, Squared)
-        ranks.on_root(lambda: ledger.begin({"kind": kind}))
+        ledger = Ledger(directory, Squared, directory / UNITS_DIRECTORY)
+        ranks.on_root(lambda: begin_job(directory, {"kind": kind}))
 
         def work(index: int, unit: int) -> Squared:
             if kind == "error" and unit == 7:
                 raise RuntimeError("the seventh seal")
             if kind == "disk" and unit == 7:
                 raise OSError(errno.ENOSPC, "No space left on device", "/data/shard")
-            if kind == "together":
-                (directory / f"began-{ranks.rank}").touch()
-                wait_for(directory, "began-*", 3)
-                if unit == 0:
-                    wait_for(directory, ".units/[0-9]*.json", UNITS - 1)
             while kind == "endless" and unit == 0:
                 time.sleep(0.01)
             return Squared(files=[], square=unit * unit, rank=ranks.rank, pid=os.getpid())

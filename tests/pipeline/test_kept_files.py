@@ -118,10 +118,6 @@ CASES = {
         {},
         lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
     ),
-    "vocab with a scratch of someone": (
-        {".new.model.sample/theirs.txt": "x", ".new.model.sample/sentences/.units/options.json": "{}"},
-        lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "new.model", "--size", "200"),
-    ),
     "pretrain": (
         {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},
         lambda m, v: of_main(

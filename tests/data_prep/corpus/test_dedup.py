@@ -113,7 +113,7 @@ def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
     # The others have the pairs that they have without --dedup.
     assert pairs_of(out, documents) == pairs_of(plain, documents)
     main(["verify", str(out)])
-    assert not (out / ".dedup").exists()
+    assert not (out / ".units").exists()
     # Of a duplicate nothing is counted but that it is one.
     capsys.readouterr()
     main(["stats", str(out), "--out", str(tmp_path / "stats")])
@@ -215,7 +215,7 @@ def test_parts_and_interruptions_do_not_show(
         (dedup, "write_array", 2),
         (dedup, "equal_pairs", 1),
         (manifests, "write_manifest", 0),
-        (executor, "discard_work", 0),
+        (executor, "end_job", 0),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupted(getattr(module, name), calls))

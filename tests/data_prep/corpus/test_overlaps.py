@@ -13,8 +13,7 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus import overlaps
 from data_prep.corpus.documents import Document
-from data_prep.corpus.fingerprints import skeleton
-from data_prep.corpus.overlaps import Index, RunReader, plain
+from data_prep.corpus.overlaps import RunReader, plain
 from data_prep.format import shards
 from data_prep.sources.tasks import task_texts
 from tests.data_prep import corpora
@@ -78,7 +77,7 @@ def test_held_out_text_is_clean_by_default(
     assert (manifest.counts.documents, manifest.counts.similar_left_out) == (25, 4)
     assert manifest.counts.documents_left_out == 0
     main(["verify", str(tmp_path / "set")])
-    assert not (tmp_path / "set" / ".dedup").exists()
+    assert not (tmp_path / "set" / ".units").exists()
     assert shards_of(tmp_path / "set", vocabulary_file, *flags) == lines
     assert "nothing to do" in capsys.readouterr().out
     assert shards_of(tmp_path / "near", vocabulary_file, *flags, "--dedup", "near") == lines
@@ -108,20 +107,6 @@ def test_a_few_words_of_a_held_out_document_make_no_book_similar(vocabulary_file
     documents = write(tmp_path / "documents", [book, line], [held_out])
     (found,) = shards_of(tmp_path / "set", vocabulary_file, "--documents", documents)
     assert found["removed"] == ["documents", "same line"]
-
-
-def test_of_much_held_out_text_a_part_of_the_runs_tells(tmp_path: Path) -> None:
-    texts = [text_of(number, 160) for number in range(40)]
-    whole = Index.of(RunReader(8, skeleton).read(texts), None, 1 << 24)
-    thin = Index.of(RunReader(8, skeleton).read(texts), None, len(whole.hashes) // 10)
-    assert thin.every == 16
-    assert len(whole.hashes) / 24 < len(thin.hashes) < len(whole.hashes) / 10
-    thin.save(f"{tmp_path}/00000")
-    mapped = Index.mapped(f"{tmp_path}/00000")
-    trained = [edit(text, 3, 0.05) for text in texts[::4]] + [text_of(1000 + n, 160) for n in range(10)]
-    for index in (whole, thin, mapped):
-        assert overlaps._similar(index, RunReader(8, skeleton).read(trained)) == {n: 4 * n for n in range(10)}
-    assert overlaps._similar(Index.of([], None, 1), RunReader(8, skeleton).read(trained)) == {}
 
 
 WORDS = "the quick brown fox jumps over thirty lazy dogs near a quiet river bank today"
@@ -180,7 +165,7 @@ def test_an_interrupted_search_goes_on(vocabulary_file: Path, tmp_path: Path, mo
     expected = shards_of(tmp_path / "whole", vocabulary_file, *flags)
     assert [line["removed"][1] for line in expected] == [f"t-{n}" for n in (*range(0, 60, 18), *range(9, 60, 18))]
     searched = []
-    similar = overlaps._similar
+    similar = overlaps.most_similar
 
     def fail_at_third(*arguments: Any) -> dict[int, int]:
         searched.append(1)
@@ -188,7 +173,7 @@ def test_an_interrupted_search_goes_on(vocabulary_file: Path, tmp_path: Path, mo
             raise KeyboardInterrupt
         return similar(*arguments)
 
-    monkeypatch.setattr(overlaps, "_similar", fail_at_third)
+    monkeypatch.setattr(overlaps, "most_similar", fail_at_third)
     with pytest.raises(KeyboardInterrupt):
         shards_of(tmp_path / "set", vocabulary_file, *flags)
     assert shards_of(tmp_path / "set", vocabulary_file, *flags) == expected

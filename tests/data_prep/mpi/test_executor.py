@@ -5,10 +5,11 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from common.errors import UserError
 from data_prep.mpi import executor
@@ -65,7 +66,6 @@ def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_agai
         return Squared(square=index, rank=0, pid=0, files=[])
 
     ledger = Ledger(tmp_path, Squared)
-    ledger.begin({})
     with pytest.raises(KeyboardInterrupt), executor.launch() as ranks:
         ranks.run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
     records = executor.Ranks().run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
@@ -90,14 +90,21 @@ def mpi_job(directory: Path, kind: str, ranks: int) -> tuple[int, str, str]:
     return result.returncode, result.stdout, result.stderr
 
 
-def test_ranks_share_the_units_and_a_slow_one_holds_up_nobody(tmp_path: Path) -> None:
-    status, out, err = mpi_job(tmp_path, "together", 3)
+@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
+def test_units_are_dealt_evenly(sizes: list[int], ranks: int) -> None:
+    dealt = executor.deal(dict(enumerate(sizes)), ranks)
+    assert sorted(index for indices in dealt for index in indices) == list(range(len(sizes)))
+    loads = [sum(max(1, sizes[index]) for index in indices) for indices in dealt]
+    assert max(loads) - min(loads) <= max([1, *sizes])
+
+
+def test_ranks_share_the_units(tmp_path: Path) -> None:
+    status, out, err = mpi_job(tmp_path, "plain", 3)
     assert status == 0, err
     records = json.loads(out)
     assert [record["square"] for record in records] == [n * n for n in range(20)]
-    ranks = Counter(record["rank"] for record in records)
-    assert set(ranks) == {0, 1, 2}  # rank 0 works too
-    assert ranks[records[0]["rank"]] == 1  # meanwhile the others did all the rest
+    assert {record["rank"] for record in records} == {0, 1, 2}  # rank 0 works too
+    assert "job: 0.0 of 0.0 MB (100 %)" in err
     assert " elapsed" in err  # progress, from rank 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import UserError
 from common.files.checksums import FileEntry, describe_file
-from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
+from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,10 +17,10 @@ class Squared(UnitRecord):
     files: list[FileEntry] = field(default_factory=list)
 
 
-def begun(output: Path, options: dict[str, int], is_scratch: bool = False) -> Ledger[Squared]:
-    ledger = Ledger(output, Squared, is_scratch)
-    ledger.begin(options)
-    return ledger
+def begun(output: Path, options: dict[str, int]) -> Ledger[Squared]:
+    output.mkdir(exist_ok=True)
+    begin_job(output, options)
+    return Ledger(output, Squared, output / UNITS)
 
 
 def names(directory: Path) -> list[str]:
@@ -37,64 +37,46 @@ def test_differences_are_named_and_shortened() -> None:
 
 def test_an_unfinished_run_goes_on_and_one_of_other_options_is_refused(tmp_path: Path) -> None:
     begun(tmp_path, {"seed": 0}).write(3, Squared(n=1))
-    assert begun(tmp_path, {"seed": 0}).finished(3) == Squared(n=1)
+    assert begun(tmp_path, {"seed": 0}).read_finished(9) == {3: Squared(n=1)}
     with pytest.raises(UserError, match=r"seed is 0 there, 1 was asked for.*another --out"):
         begun(tmp_path, {"seed": 1})
     with pytest.raises(UserError, match="is not empty and holds no run to continue"):
-        begun(tmp_path / ".units", {"seed": 0})
+        begun(tmp_path / UNITS, {"seed": 0})
 
 
 def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
     begun(tmp_path / "out", {"seed": 0})
+    (tmp_path / "out" / UNITS / "pairs").mkdir()  # intermediate results of the other options
     (tmp_path / "out" / ".shard-00000.arrow.99999.tmp").write_text("half")
-    begun(tmp_path / "out", {"seed": 1})
-    assert json.loads((tmp_path / "out" / ".units" / "options.json").read_text())["options"] == {"seed": 1}
-    assert names(tmp_path / "out") == [".units"]
     (tmp_path / "out" / "notes.tmp").touch()  # a person's
-    begun(tmp_path / "out", {"seed": 0})
-    assert names(tmp_path / "out") == [".units", "notes.tmp"]
-
-
-def test_intermediate_results_of_other_options_are_discarded(tmp_path: Path) -> None:
-    ledger = begun(tmp_path / "out", {"seed": 0}, is_scratch=True)
-    (ledger.output / "000003.npy").write_text("of seed 0")
-    ledger.write(3, Squared(n=1))
-    ledger.begin({"seed": 1})
-    assert names(ledger.output) == [".units"]
-    assert ledger.finished(3) is None
-    discard_work(tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    begun(tmp_path / "out", {"seed": 1})
+    assert json.loads((tmp_path / "out" / UNITS / "options.json").read_text())["options"] == {"seed": 1}
+    assert names(tmp_path / "out") == [UNITS, "notes.tmp"]
+    assert names(tmp_path / "out" / UNITS) == ["options.json"]
 
 
 def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
-    (tmp_path / "notes").touch()
-    discard_work(tmp_path)
+    end_job(tmp_path)
+    (tmp_path / "theirs" / UNITS).mkdir(parents=True)
+    (tmp_path / "theirs" / UNITS / "options.json").write_text("{}")
+    end_job(tmp_path / "theirs")
+    with pytest.raises(UserError, match="holds no run to continue"):
+        begun(tmp_path / "theirs", {})
     begun(tmp_path / "out", {})
-    (tmp_path / "link").symlink_to(tmp_path / "out")
-    discard_work(tmp_path / "link")
-    (tmp_path / "theirs" / ".units").mkdir(parents=True)
-    (tmp_path / "theirs" / ".units" / "options.json").write_text("{}")
-    discard_work(tmp_path / "theirs")
-    with pytest.raises(UserError, match="did not make it"):
-        begun(tmp_path / "theirs" / "sentences", {}, is_scratch=True)
-    assert (tmp_path / "theirs" / ".units" / "options.json").read_text() == "{}"
-    assert (tmp_path / "out").exists()
-    assert (tmp_path / "notes").exists()
-
-
-def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot write to .*choose another --out"):
-        begun(tmp_path / "file", {})
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / UNITS).symlink_to(tmp_path / "out" / UNITS)
+    end_job(tmp_path / "linked")
+    assert (tmp_path / "theirs" / UNITS / "options.json").read_text() == "{}"
+    assert (tmp_path / "out" / UNITS / "options.json").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
 def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
     begun(tmp_path, {"seed": 0}).write(0, Squared(n=1))
-    (tmp_path / ".units" / "options.json").write_text(content)
+    (tmp_path / UNITS / "options.json").write_text(content)
     with pytest.raises(UserError, match="holds no run to continue"):
         begun(tmp_path, {"seed": 0})
-    assert (tmp_path / ".units" / "000000.json").exists()
+    assert (tmp_path / UNITS / "000000.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -102,30 +84,17 @@ def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
 )
 def test_a_damaged_record_does_not_count(tmp_path: Path, record: str) -> None:
     ledger = begun(tmp_path, {})
-    (ledger.directory / "000000.json").write_text(record)
-    assert ledger.finished(0) is None
+    (tmp_path / UNITS / "000000.json").write_text(record)
+    assert ledger.read_finished(1) == {}
 
 
 def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None:
     ledger, path = begun(tmp_path / "out", {}), tmp_path / "out" / "000000.npy"
     path.write_text("abc")
-    ledger.write(0, Squared(n=1, files=[describe_file(path)]))
-    assert ledger.finished(0) is not None
-    path.write_text("abcd")
-    assert ledger.finished(0) is None
-    path.unlink()
-    assert ledger.finished(0) is None
-
-
-@pytest.mark.parametrize("name", ["../victim", "link"])
-def test_a_record_that_names_a_path_or_a_link_does_not_count_and_nothing_there_is_removed(
-    tmp_path: Path, name: str
-) -> None:
-    (tmp_path / "victim").write_text("x")
-    ledger, record = begun(tmp_path / "out", {}), Squared(n=1, files=[FileEntry(name, 1, "")])
-    (tmp_path / "out" / "link").symlink_to(tmp_path / "victim")
+    record = Squared(n=1, files=[describe_file(path)])
     ledger.write(0, record)
-    assert ledger.finished(0) is None
-    ledger.discard([record])
-    assert (tmp_path / "victim").exists()
-    assert names(tmp_path / "out") == ["link"]
+    assert ledger.read_finished(1) == {0: record}
+    path.write_text("abcd")
+    assert ledger.read_finished(1) == {}
+    end_job(tmp_path / "out", record.files)
+    assert names(tmp_path / "out") == []
