@@ -5,28 +5,33 @@
     bash -e table-2.sh
     python -m pipeline.reproduce 2 --out tables --collect
 
-With --makefile it prints rules, which `make -j N -f FILE` runs N at a time. Trainings that have ended are not printed,
-and the others resume, so the same lines go on after any stop. Runs that two tables with the same --out have in common
-are made once. The directory --data-root holds the tasks' official files: GLUE's directories (CoLA, SST-2, ...), there
-or in glue/; squad/train-v1.1.json and so on; race/train, race/dev, race/test. Tasks without files are named and left
-out.
+Each distinct row is pre-trained once, and fine-tuned on each of the table's tasks. A training that has ended says so
+and does nothing, and any other one resumes, so the same lines go on after any stop. Runs that two tables with the same
+--out have in common are made once. The directory --data-root holds the tasks' official files: GLUE's directories (CoLA,
+SST-2, ...), there or in glue/; squad/train-v1.1.json and so on; race/train, race/dev, race/test. Tasks without files
+are named and left out.
 """
 
 import argparse
+import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from common import PREFIX
 from common.command_line import Parser, entry_point, hours
 from common.errors import UserError
-from pipeline.analysis.experiments import Paths, as_makefile, as_shell, commands
-from pipeline.analysis.finished_runs import digest_of
-from pipeline.analysis.printed_tables import TABLES, Table, find_table
-from pipeline.checkpoint.run_records import SETTINGS, read_record
+from pipeline.analysis.paper_tables import TABLES, PreTraining, Table, find_table
+from pipeline.checkpoint.run_records import RESULTS
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
 PAPER_SCALE = "paper"
+SEEDS = 5
+"""Fine-tuning runs of each model; their median is reported."""
+
+Command = list[str]
+"""The words of one training."""
 
 
 def find_task_data(
@@ -82,13 +87,12 @@ def parser() -> Parser:
         "--max-hours", type=hours, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
     )
     p.add_argument("--hostfile", type=Path, metavar="FILE", help="hostfile for the DeepSpeed launcher")
-    p.add_argument("--makefile", action="store_true", help="print rules for `make -j` instead of shell commands")
     p.add_argument("--collect", action="store_true", help="make the table of the runs that have ended")
     return p
 
 
-def resolve(args: argparse.Namespace, table: Table) -> Paths:
-    """The paths of a command line. Raises UserError for a mistake."""
+def check(args: argparse.Namespace, table: Table) -> None:
+    """Raises UserError for a mistake in a command line that asks for commands."""
     if args.data_root is None or not args.data_root.is_dir():
         raise UserError(f"--data-root {args.data_root} is no directory; name the one with the tasks' official files")
     if args.data is None or args.eval_data is None:
@@ -100,37 +104,63 @@ def resolve(args: argparse.Namespace, table: Table) -> Paths:
         if directory is not None and not (directory / "manifest.json").exists():
             flag = name.replace("_", "-")
             raise UserError(f"--{flag} {directory} holds no shards; make them with `python -m data_prep shards`")
-    hosts = () if args.hostfile is None else ("--hostfile", str(args.hostfile))
-    return Paths(
-        root=args.out / args.scale,
-        data=args.data,
-        eval_data=args.eval_data,
-        additional_data=args.additional_data,
-        tasks=find_task_data(args.data_root),
-        launcher=("deepspeed", *hosts, "--module"),
-    )
 
 
-def check_runs(table: Table, paths: Paths) -> None:
-    """Raises UserError if a row was pre-trained on other shards below `paths.root`. It would not be run again."""
-    for row in table.pretrainings:
-        shards, run = paths.shards(row), paths.root / row.slug / "pretrain"
-        if (run / SETTINGS).exists() and read_record(run).data != digest_of(shards):
-            raise UserError(f"{run} read other shards than {shards}; choose another --out")
+def commands(table: Table, args: argparse.Namespace, task_data: Mapping[str, Path]) -> dict[str, Command]:
+    """All trainings that `table` needs, by their directory below the root; each comes after the one it starts from.
+
+    Args:
+        args: the command line, see `parser`.
+        task_data: the directory of each task's files; missing tasks are not run.
+    """
+    tasks = [task for task in table.tasks if task in task_data]
+    from_mnli = [task for task in tasks if TASKS[task].starts_from in tasks]
+    made = {f"{row.slug}/pretrain": _pretraining(row, args) for row in table.pretrainings}
+    for task in sorted(tasks, key=lambda task: task in from_mnli):
+        start = Path(TASKS[task].starts_from or "", "seed-0") if task in from_mnli else Path("pretrain")
+        for row in table.pretrainings:
+            words = ["--task", task, "--init", str(_root(args) / row.slug / start), "--data", str(task_data[task])]
+            words += ["--output", str(_root(args) / row.slug / task), "--seeds", str(SEEDS)]
+            made[f"{row.slug}/{task}"] = [*_launcher(args), f"{PREFIX}pipeline.finetune", *words]
+    return made
 
 
-def collect(table: Table, root: Path, scale: float, additional_data: Path | None) -> str:
-    """Makes the ensembles and the table of the runs below `root` that have ended, and returns what is printed."""
+def _pretraining(row: PreTraining, args: argparse.Namespace) -> Command:
+    words = [*_launcher(args), f"{PREFIX}pipeline.pretrain", "--model", row.model]
+    if fields := row.model_fields:
+        words += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
+    data = args.additional_data if row.additional_data else args.data
+    words += ["--objective", row.objective, "--data", str(data), "--eval-data", str(args.eval_data)]
+    words += ["--deepspeed_config", f"ds_configs/{row.model.partition('-')[2]}.json"]
+    words += ["--output", str(_root(args) / row.slug / "pretrain")]
+    words += ["--steps", str(max(1, round(scale_of(args.scale) * row.steps)))]
+    words += ["--log-interval", "200", "--eval-interval", "1000", "--save-interval", "5000"]
+    if args.max_hours is not None:
+        words += ["--max-hours", f"{args.max_hours:g}"]
+    return words
+
+
+def _root(args: argparse.Namespace) -> Path:
+    """The directory of everything that is made."""
+    place: Path = args.out / args.scale
+    return place
+
+
+def _launcher(args: argparse.Namespace) -> Command:
+    return ["deepspeed", *(() if args.hostfile is None else ("--hostfile", str(args.hostfile))), "--module"]
+
+
+def collect(table: Table, root: Path) -> str:
+    """Makes the ensembles of the runs below `root` that have ended, and returns the table."""
     from pipeline.analysis.ensemble import write_ensembles
-    from pipeline.analysis.paper_tables import make_tables
+    from pipeline.analysis.paper_tables import markdown
 
     printed = []
-    ended = [root / row.slug / task / "results.json" for row in table.pretrainings for task in table.tasks]
+    ended = [root / row.slug / task / RESULTS for row in table.pretrainings for task in table.tasks]
     runs = [results.parent for results in ended if results.exists()]
-    if runs and any(row.ensemble for row in table.rows):
-        printed.append(write_ensembles(runs, root / f"ensemble-{table.name}"))
-    out = root / f"table-{table.name}"
-    return "\n".join([*printed, make_tables([root], out, [table.name], additional_data, scale)])
+    if runs and any(row.is_ensemble for row in table.rows):
+        printed.append(write_ensembles(runs, root / f"ensemble-{table.name}") + "\n")
+    return "\n".join([*printed, markdown(table, root)])
 
 
 @entry_point
@@ -139,16 +169,16 @@ def main(argv: Sequence[str]) -> None:
     args = parser().parse_all(argv)
     table, scale = find_table(args.table), scale_of(args.scale)
     if args.collect:
-        print(collect(table, args.out / args.scale, scale, args.additional_data))
+        print(collect(table, _root(args)))
         return
-    paths = resolve(args, table)
-    check_runs(table, paths)
-    planned = commands(table, paths, scale, args.max_hours)
-    left = [command for command in planned if not command.done.exists()]
-    print(f"# {table.caption}, scale {args.scale}: {len(left)} of {len(planned)} commands left to run")
-    for task in (task for task in table.tasks if task not in paths.tasks):
+    check(args, table)
+    task_data = find_task_data(args.data_root)
+    made = commands(table, args, task_data)
+    print(f"# {table.caption}, {scale:g} of the paper's steps: {len(made)} trainings")
+    for task in (task for task in table.tasks if task not in task_data):
         print(f"# {task} is left out: {args.data_root} has no training file of it")
-    print(as_makefile(left) if args.makefile else as_shell(left))
+    for name, words in made.items():
+        print(f"\n# {name}\n{shlex.join(words)}")
 
 
 if __name__ == "__main__":

@@ -3,22 +3,23 @@
 All values are computed from the predictions of a run (`RUN/logits`), not read from its `results.json`.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.errors import UserError
-from common.files import atomic, outputs
 from common.text import markdown_table
 from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
 from pipeline.tasks.kind import Statistic
 from pipeline.tasks.metrics import Interval, bootstrap_interval
 from pipeline.tasks.task import Task
 
-COMMAND = "pipeline.evaluate compare"
+TITLES = (
+    *("run", "weights", "task", "split", "examples", "metric", "majority class", "random weights", "this run"),
+    *("gain, 95 %", "verdict"),
+)
 
 
 class Estimate(NamedTuple):
@@ -34,6 +35,9 @@ class Estimate(NamedTuple):
     value: float
     interval: Interval
     majority: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} ({self.interval[0]:.1f} to {self.interval[1]:.1f})"
 
 
 def estimate_of(task: Task, predictions: Any, seed: int = 0) -> Estimate | None:
@@ -83,78 +87,41 @@ def verdict_of(weights: str, gain: Interval | None) -> str:
     return "pre-training hurts" if gain[1] < 0 else "no difference shown"
 
 
-def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[dict[str, Any]]:
-    """Every labelled split of `runs` beside the same split of the same task in `random`; the first seed of each run.
+def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
+    """A table of every labelled split of the runs below directories, beside that of the same task from random weights.
 
-    Returns:
-        What comparison.json holds, in percent: the estimate of the run (`value`, `interval`, `majority`), that of the
-        random weights (`random`, `random_interval`; None if they were not run), and the 95 % interval of the difference
-        in percentage points (`gain_interval`). `weights` says what the run started from.
+    Of several seeds the first one is compared. The interval of the gain is in percentage points.
+
     Raises:
-        UserError: a run has no logits, its task is unknown, or the two runs of a task hold different examples.
+        UserError: a run has no logits, the two runs of a task hold different examples, or no example has a label.
     """
-    untrained: dict[str, dict[str, Any]] = {}
-    for run in random:
-        untrained.setdefault(run.task.name, read_predictions(member_directories(run.directory)[0], run.task))
-    rows = []
-    for run in runs:
-        task, weights = run.task, "random" if run.results.get("random_weights") else "pre-trained"
-        for split, predictions in read_predictions(member_directories(run.directory)[0], task).items():
-            estimate, baseline = estimate_of(task, predictions), untrained.get(task.name, {}).get(split)
-            if estimate is None:
-                continue
-            try:
-                gain = None if baseline is None else gain_of(task, predictions, baseline)
-            except ValueError as error:
-                raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
-            other = None if baseline is None else estimate_of(task, baseline)
-            rows.append(
-                {
-                    "task": task.name,
-                    "split": split,
-                    "metric": task.metrics[0],
-                    "examples": len(predictions),
-                    "run": str(run.directory),
-                    "weights": weights,
-                    **estimate._asdict(),
-                    "random": None if other is None else other.value,
-                    "random_interval": None if other is None else other.interval,
-                    "gain_interval": gain,
-                    "verdict": verdict_of(weights, gain),
-                }
-            )
-    return rows
-
-
-def write_comparison(runs: Sequence[Path], random: Sequence[Path], out: Path | None, overwrite: bool = False) -> str:
-    """Compares the runs below directories, writes comparison.md and comparison.json into `out`, and returns the table.
-
-    Raises UserError if no run has predictions of labelled examples, and as `compare`.
-    """
-    if out is not None:
-        outputs.check(out, COMMAND, overwrite=overwrite)
-    rows = compare(find_runs(runs), find_runs(random))
+    untrained: dict[str, Mapping[str, Any]] = {}
+    for run in find_runs(random):
+        untrained.setdefault(run.task.name, _first_predictions(run))
+    rows = [row for run in find_runs(runs) for row in _rows(run, untrained.get(run.task.name, {}))]
     if not rows:
         raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")
-    if out is not None:
-        with outputs.making(out, COMMAND, overwrite=overwrite) as folder:
-            atomic.write_text(folder / "comparison.md", markdown(rows))
-            atomic.write_text(folder / "comparison.json", json.dumps(rows, indent=1) + "\n")
-    return markdown(rows)
+    return markdown_table(TITLES, rows, "llllrlrrrrl")
 
 
-def markdown(comparisons: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of `compare` as a Markdown table."""
-    titles = ["run", "weights", "task", "split", "examples", "metric", "majority class", "random weights", "this run"]
-    rows = []
-    for row in comparisons:
-        majority = f"{row['majority']:.1f}" if row["majority"] else ""
-        random = "not run" if row["random"] is None else _with_interval(row["random"], row["random_interval"])
-        gain = "" if row["gain_interval"] is None else "{:+.1f} to {:+.1f}".format(*row["gain_interval"])
-        measured = [majority, random, _with_interval(row["value"], row["interval"]), gain, row["verdict"]]
-        rows.append([*(row[name] for name in ("run", "weights", "task", "split", "examples", "metric")), *measured])
-    return markdown_table([*titles, "gain, 95 %", "verdict"], rows, "llllrlrrrrl") + "\n"
+def _first_predictions(run: TaskRun) -> Mapping[str, Any]:
+    return read_predictions(member_directories(run.directory)[0], run.task)
 
 
-def _with_interval(value: float, interval: Interval) -> str:
-    return f"{value:.1f} ({interval[0]:.1f} to {interval[1]:.1f})"
+def _rows(run: TaskRun, untrained: Mapping[str, Any]) -> Iterator[list[object]]:
+    """The row of each labelled split of a run; `untrained` has the predictions of the model from random weights."""
+    task, weights = run.task, "random" if run.results.get("random_weights") else "pre-trained"
+    for split, predictions in _first_predictions(run).items():
+        estimate = estimate_of(task, predictions)
+        if estimate is None:
+            continue
+        random, gain = None, None
+        if split in untrained:
+            try:
+                random, gain = estimate_of(task, untrained[split]), gain_of(task, predictions, untrained[split])
+            except ValueError as error:
+                raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
+        majority = f"{estimate.majority:.1f}" if estimate.majority else ""
+        points = "" if gain is None else f"{gain[0]:+.1f} to {gain[1]:+.1f}"
+        measured = [majority, random or "not run", estimate, points, verdict_of(weights, gain)]
+        yield [run.directory, weights, task.name, split, len(predictions), task.metrics[0], *measured]

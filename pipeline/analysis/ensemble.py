@@ -32,7 +32,7 @@ def write_ensembles(places: Sequence[Path], out: Path, overwrite: bool = False) 
     """
     by_task: dict[str, list[TaskRun]] = defaultdict(list)
     for run in find_runs(places):
-        if not run.members:
+        if not run.results.get("ensemble"):
             by_task[run.task.name].append(run)
     if not by_task:
         raise UserError("--runs holds no run to average; name --output directories of pipeline.finetune")

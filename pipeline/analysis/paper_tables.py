@@ -1,19 +1,28 @@
-"""Makes the paper's tables with measured values beside the printed ones."""
+"""The tables of the ALBERT paper: what each row was pre-trained with, its printed values, and the measured ones.
 
-import json
+paper.toml has the rows. The runs of a row lie where the commands of `pipeline.reproduce` put them:
+
+    ROOT/SLUG/pretrain           a row's pre-training
+    ROOT/SLUG/TASK               its fine-tuning
+    ROOT/ensemble-N/TASK         the ensembles of table N
+"""
+
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from common.files import atomic, outputs
+from common.errors import UserError
 from common.text import markdown_table
+from model import AlbertConfig
 from model.counts import parameter_counts
-from pipeline.analysis.finished_runs import Pretrained, TaskRun, digest_of, find_pretrained, find_runs
-from pipeline.analysis.printed_tables import GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
-from pipeline.checkpoint.run_records import RESULTS
+from pipeline.analysis.finished_runs import TaskRun, read_run
+from pipeline.checkpoint.run_records import RESULTS, read_record
+from pipeline.training.metrics_file import last_record
 
-COMMAND = "pipeline.evaluate tables"
 NOT_RUN = "not run"
 PRINTED_DIGITS = {"parameters": 0, "steps": 0, "hours": 0}
 MEASURED_DIGITS = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}
@@ -22,95 +31,172 @@ _READING = (
     "All values are percentages unless the column says otherwise. SQuAD: F1/EM, for 2.0 at the threshold that is best "
     "on the same questions, as in the paper's code. CoLA: Matthews correlation; STS: Pearson correlation; other GLUE "
     "tasks: accuracy. Ensembles of GLUE are measured on dev; the paper's were scored on test by the leaderboard. "
-    f'"{NOT_RUN}": no such run was found. If a row has several runs of a task, the one with the most seeds is shown, '
-    "and of several such runs the newest."
+    f'"{NOT_RUN}": no such run has ended.'
 )
+_SHORT = {"embedding_size": "E", "parameter_sharing": "share", "hidden_dropout_prob": "dropout"}
+
+Cell = tuple[float, ...]
+"""The values of one cell: one number, or two such as F1 and exact match."""
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The runs that a table is made from.
+class PreTraining:
+    """What one row of a table is pre-trained with; None stands for the value of the preset.
 
     Attributes:
-        runs: of fine-tuning.
-        pretrained: of pre-training, also those without any fine-tuning.
-        additional_data: digest of the larger corpus; None if there is none.
-        scale: the fraction of the paper's steps that the rows' pre-training has.
+        model: a preset of `AlbertConfig`.
+        objective: "sop", "nsp" or "mlm" (no sentence loss).
+        dropout: probability, of hidden states and of attention.
+        steps: of batches of 4096 sequences.
+        additional_data: whether the corpus is more than Wikipedia and BookCorpus.
     """
 
-    runs: Sequence[TaskRun]
-    pretrained: Sequence[Pretrained]
-    additional_data: str | None = None
-    scale: float = 1.0
+    model: str
+    embedding_size: int | None = None
+    parameter_sharing: str | None = None
+    objective: str = "sop"
+    dropout: float | None = None
+    steps: int = 125_000
+    additional_data: bool = False
 
-    def pretrained_as(self, row: TableRow) -> list[Pretrained]:
-        """The pre-training runs of a row."""
-        wanted = row.pretraining
-        return [
-            run for run in self.pretrained if wanted and wanted.matches(run.record, self.additional_data, self.scale)
-        ]
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """The fields of `AlbertConfig` that replace those of the preset."""
+        fields = {
+            "embedding_size": self.embedding_size,
+            "parameter_sharing": self.parameter_sharing,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+        }
+        preset = AlbertConfig.preset(self.model)
+        return {name: value for name, value in fields.items() if value not in (None, getattr(preset, name))}
+
+    @property
+    def slug(self) -> str:
+        """The name of the row's directory. Rows of different tables share it if they are the same experiment."""
+        parts = [f"{_SHORT[name]}-{value}" for name, value in self.model_fields.items() if name in _SHORT]
+        if self.objective != AlbertConfig.preset(self.model).sentence_head:
+            parts.append(self.objective)
+        if self.steps != 125_000:
+            parts.append(f"{self.steps // 1000}k")
+        if self.additional_data:
+            parts.append("more-data")
+        return "_".join([self.model, *parts])
 
 
 @dataclass(frozen=True)
-class MeasuredRow:
-    """One row of a table, measured.
+class Column:
+    """One column of a table.
 
     Attributes:
-        row: of the paper.
-        cells: the measured values by column; columns that were not run are missing.
-        runs: the directories that the cells come from, by column.
+        name: key of the cells.
+        title: as printed.
+        task: the name of the fine-tuning task that it measures; None for a column that is computed from the row.
+        split: of the task's data.
+        metrics: the values of a cell. "best_f1|f1" means: f1 if best_f1 is missing.
     """
 
-    row: TableRow
+    name: str
+    title: str
+    task: str | None = None
+    split: str = "dev"
+    metrics: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row of a table.
+
+    Attributes:
+        name: as printed; that of several averaged models ends with "ensemble".
+        pretraining: None for the systems of others, which the paper prints for comparison; they are not run.
+        cells: of the paper, by column.
+    """
+
+    name: str
+    pretraining: PreTraining | None
     cells: Mapping[str, Cell]
-    runs: Mapping[str, str]
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether several fine-tuned models are averaged."""
+        return self.name.endswith("ensemble")
 
 
-def measure(table: Table, evidence: Evidence) -> list[MeasuredRow]:
-    """The rows of `table` with the values that `evidence` has, in the table's order."""
-    return [_measure_row(table, row, evidence) for row in table.rows]
+@dataclass(frozen=True)
+class Table:
+    """One table of the paper; `name` is its name on the command line."""
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[TableRow, ...]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks that its columns need, in their order."""
+        return tuple(dict.fromkeys(column.task for column in self.columns if column.task is not None))
+
+    @property
+    def pretrainings(self) -> tuple[PreTraining, ...]:
+        """The distinct pre-trainings of its rows, in their order."""
+        return tuple(dict.fromkeys(row.pretraining for row in self.rows if row.pretraining is not None))
 
 
-def _measure_row(table: Table, row: TableRow, evidence: Evidence) -> MeasuredRow:
-    pretrained = evidence.pretrained_as(row)
-    by_task: dict[str | None, TaskRun] = {}
-    for run in _runs_of(table, row, evidence):
-        by_task.setdefault(run.task.name, run)
+PAPER: dict[str, Any] = tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
+"""The content of paper.toml."""
+GLUE_SCORE: dict[str, list[tuple[str, str]]] = PAPER["glue_score"]
+"""The [split, metric] pairs in the average of the GLUE leaderboard, by task."""
+
+
+def _table(name: str, caption: str, columns: list[str], rows: list[tuple[str, str, str]]) -> Table:
+    all_columns = tuple(Column(**column) for group in columns for column in PAPER["columns"][group])
+    return Table(name, caption, all_columns, tuple(_row(all_columns, *row) for row in rows))
+
+
+def _row(columns: tuple[Column, ...], name: str, pretraining: str, cells: str) -> TableRow:
+    values = {
+        column.name: tuple(float(value) for value in cell.split("/"))
+        for column, cell in zip(columns, cells.split(), strict=True)
+        if cell != "-"
+    }
+    return TableRow(name, PreTraining(**PAPER["pretraining"][pretraining]) if pretraining else None, values)
+
+
+TABLES: dict[str, Table] = {table["name"]: _table(**table) for table in PAPER["tables"]}
+
+
+def find_table(name: str) -> Table:
+    """The table called `name`. Raises UserError for an unknown name."""
+    if name not in TABLES:
+        raise UserError(f"table {name!r} is not known; choose one of {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def measure(table: Table, row: TableRow, root: Path) -> dict[str, Cell]:
+    """The measured values of a row by column; columns that were not run are missing.
+
+    Raises UserError for a file of a run that cannot be read.
+    """
+    if row.pretraining is None:
+        return {}
+    home = root / row.pretraining.slug
+    tuned = root / f"ensemble-{table.name}" if row.is_ensemble else home
+    runs = {task: read_run(tuned / task) for task in table.tasks if (tuned / task / RESULTS).exists()}
     cells: dict[str, Cell] = {}
     for column in table.columns:
         cell = None
         if column.name == "glue_score":
-            cell = glue_score(by_task)
+            cell = glue_score(runs)
         elif column.name == "avg":
             cell = mean_of([cells.get(other.name) for other in table.columns if other.task is not None])
-        elif column.name == "speed" and pretrained:
-            cell = _relative_speed(pretrained[0], table, evidence)
         elif column.task is not None:
-            cell = _cell(by_task.get(column.task), [(column.split, name) for name in column.metrics])
-        elif pretrained:
-            cell = _of_pretraining(column.name, pretrained[0])
+            cell = _cell(runs.get(column.task), [(column.split, name) for name in column.metrics])
+        elif (home / "pretrain" / "done").exists():
+            cell = _PRETRAINING[column.name](home / "pretrain")
         if cell is not None:
             cells[column.name] = cell
-    sources = {column.name: column.task for column in table.columns if column.task and column.name in cells}
-    return MeasuredRow(row, cells, {name: str(by_task[task].directory) for name, task in sources.items()})
-
-
-def _runs_of(table: Table, row: TableRow, evidence: Evidence) -> list[TaskRun]:
-    """The fine-tuning runs of a row. Runs with more members come first, then those with more seeds, then newer ones.
-
-    All members of an ensemble come from models of the table.
-    """
-    rows = [other for other in table.rows if row.ensemble or other is row]
-    directories = {run.directory.resolve() for other in rows for run in evidence.pretrained_as(other)}
-    runs = [
-        run
-        for run in evidence.runs
-        if bool(run.members) == row.ensemble
-        and run.origins
-        and all(origin.directory.resolve() in directories for origin in run.origins)
-    ]
-    modified = {run.directory: (run.directory / RESULTS).stat().st_mtime for run in runs}
-    return sorted(runs, key=lambda run: (-len(run.members), -run.seeds, -modified[run.directory]))
+    return cells
 
 
 def _cell(run: TaskRun | None, wanted: Sequence[Sequence[str]]) -> Cell | None:
@@ -131,100 +217,48 @@ def mean_of(cells: Sequence[Cell | None]) -> Cell | None:
     return (statistics.fmean(present),) if present and len(present) == len(cells) else None
 
 
-def glue_score(runs: Mapping[str | None, TaskRun]) -> Cell | None:
+def glue_score(runs: Mapping[str, TaskRun]) -> Cell | None:
     """The average of the GLUE leaderboard over its nine tasks, in percent, on dev; None if a task is missing."""
     return mean_of([_cell(runs.get(task), wanted) for task, wanted in GLUE_SCORE.items()])
 
 
-def _relative_speed(run: Pretrained, table: Table, evidence: Evidence) -> Cell | None:
-    """Tokens a second of a pre-training, BERT large's = 1. Speeds are compared on equal ranks only."""
-    reference = next(
-        (runs[0] for row in table.rows if row.name == "BERT large" and (runs := evidence.pretrained_as(row))), None
-    )
-    if reference is None or run.record.world_size != reference.record.world_size:
-        return None
-    speed, unit = (one.last("train").get("tokens_per_second") for one in (run, reference))
-    return (speed / unit,) if speed and unit else None
-
-
-def _of_pretraining(name: str, run: Pretrained) -> Cell | None:
-    """The value of a column that comes from the pre-training run."""
-    if name == "parameters":
-        return (parameter_counts(run.record.config).backbone / 1e6,)
-    if name == "steps":
-        return (float(run.record.steps),)
-    value, unit = (run.last("train").get("seconds"), 3600) if name == "hours" else (run.last("eval").get(name), 0.01)
+def _last(split: str, name: str, unit: float, run: Path) -> Cell | None:
+    """A number of the newest record of a pre-training run."""
+    value = (last_record(run, split) or {}).get(name)
     return None if value is None else (value / unit,)
 
 
-def _text(column: Column, cell: Cell | None, digits: Mapping[str, int], missing: str) -> str:
-    if cell is None:
-        return missing
-    return "/".join(f"{value:,.{digits.get(column.name, 1)}f}" for value in cell)
+def _relative_speed(run: Path) -> Cell | None:
+    """Tokens a second of a pre-training, BERT large's = 1. Speeds are compared on equal ranks only."""
+    reference = run.parents[1] / "bert-large" / "pretrain"
+    if not (reference / "done").exists() or read_record(run).world_size != read_record(reference).world_size:
+        return None
+    unit = _last("train", "tokens_per_second", 1, reference)
+    return None if unit is None else _last("train", "tokens_per_second", unit[0], run)
 
 
-def markdown(table: Table, rows: Iterable[MeasuredRow]) -> str:
-    """The table as Markdown, with two lines for each row: printed and measured."""
+_PRETRAINING: dict[str, Callable[[Path], Cell | None]] = {
+    "parameters": lambda run: (parameter_counts(read_record(run).config).backbone / 1e6,),
+    "steps": partial(_last, "train", "step", 1),
+    "hours": partial(_last, "train", "seconds", 3600),
+    "speed": _relative_speed,
+    **{f"{task}_accuracy": partial(_last, "eval", f"{task}_accuracy", 0.01) for task in ("mlm", "nsp", "sop")},
+}
+"""By column: the value that comes from a pre-training run."""
+
+
+def markdown(table: Table, root: Path) -> str:
+    """The table with two lines for each row, printed and measured. Raises UserError as `measure`."""
     lines = []
-    for measured in rows:
-        row, columns = measured.row, table.columns
-        printed = [_text(column, row.cells.get(column.name), PRINTED_DIGITS, "") for column in columns]
-        lines.append([row.name, "paper", *printed])
+    for row in table.rows:
+        lines.append([row.name, "paper", *_texts(table, row.cells, PRINTED_DIGITS, "")])
         if row.pretraining is not None:
-            cells = [_text(column, measured.cells.get(column.name), MEASURED_DIGITS, NOT_RUN) for column in columns]
-            lines.append(["", "measured", *cells])
+            lines.append(["", "measured", *_texts(table, measure(table, row, root), MEASURED_DIGITS, NOT_RUN)])
     titles = ["", "", *(column.title for column in table.columns)]
-    return f"## {table.caption}\n\n{markdown_table(titles, lines, 'll' + 'r' * len(table.columns))}\n"
+    return f"{table.caption}\n\n{markdown_table(titles, lines, 'll' + 'r' * len(table.columns))}\n\n{_READING}"
 
 
-def as_json(table: Table, rows: Sequence[MeasuredRow], scale: float) -> dict[str, object]:
-    """The table as plain values; cells that were not run are null."""
-    names = [column.name for column in table.columns]
-    return {
-        "table": table.name,
-        "caption": table.caption,
-        "scale": scale,
-        "columns": names,
-        "rows": [
-            {
-                "name": measured.row.name,
-                "paper": measured.row.cells,
-                "measured": {name: measured.cells.get(name) for name in names},
-                "runs": measured.runs,
-            }
-            for measured in rows
-        ],
-    }
-
-
-def make_tables(
-    runs: Sequence[Path],
-    out: Path,
-    names: Sequence[str],
-    additional_data: Path | None,
-    scale: float = 1.0,
-    overwrite: bool = False,
-) -> str:
-    """Writes tables.md and tables.json of the runs in and below directories into `out`, and returns what is printed.
-
-    Args:
-        names: of the tables; all of them if there are none.
-        additional_data: the shards of the rows with more data.
-        scale: see `Evidence`.
-        overwrite: see `outputs.check`.
-    Raises:
-        UserError: a file of a run cannot be read, or another command made `out`.
-    """
-    outputs.check(out, COMMAND, overwrite=overwrite)
-    tuned = find_runs(runs)
-    evidence = Evidence(tuned, find_pretrained(runs, tuned), digest_of(additional_data), scale)
-    measured = [(TABLES[name], measure(TABLES[name], evidence)) for name in names or TABLES]
-    sections = [f"# The paper's tables\n\n{_READING}\n", *(markdown(table, rows) for table, rows in measured)]
-    with outputs.making(out, COMMAND, overwrite=overwrite) as place:
-        atomic.write_text(place / "tables.md", "\n".join(sections))
-        values = [as_json(table, rows, scale) for table, rows in measured]
-        atomic.write_text(place / "tables.json", json.dumps(values, indent=1) + "\n")
-    lines = ["\n".join(sections), f"written: {out / 'tables.md'}, {out / 'tables.json'}"]
-    if lost := [str(run.directory) for run in tuned if not run.origins and not run.results.get("random_weights")]:
-        lines.append(f"in no table, because their pre-training run was not found: {', '.join(lost)}")
-    return "\n".join(lines)
+def _texts(table: Table, cells: Mapping[str, Cell], digits: Mapping[str, int], missing: str) -> list[str]:
+    """The cells of one line."""
+    shown = {name: "/".join(f"{value:,.{digits.get(name, 1)}f}" for value in cell) for name, cell in cells.items()}
+    return [shown.get(column.name, missing) for column in table.columns]

@@ -44,7 +44,6 @@ COMMANDS = {
     "stats": ("data_prep stats @/shards --out @/out", "shards/*"),
     "export": ("pipeline.export --run @/run --out @/out", f"{CHECKPOINT} run/*"),
     "summary": ("pipeline.evaluate summary --run @/run", "run/settings.json run/metrics.jsonl"),
-    "tables": ("pipeline.evaluate tables --runs @/tuned --out @/out", "tuned/*/*.json run/settings.json"),
     "ensemble": ("pipeline.evaluate ensemble --runs @/tuned --out @/out", "tuned/*/*.json tuned/*/logits/*"),
     "compare": ("pipeline.evaluate compare --runs @/tuned --random @/tuned", "tuned/*/*.json tuned/*/logits/*"),
     "reproduce": (

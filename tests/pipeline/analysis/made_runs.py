@@ -1,36 +1,26 @@
 """Makes up the files of finished runs, with metrics that a test can compute by hand."""
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 
-from pipeline.analysis.printed_tables import BATCH
-from pipeline.data.masking import MaskingSettings
+from model import AlbertConfig
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 from tests.pipeline.records import pretrain_record, write
 
 
-def pretraining(directory, row, data="small", **last):
-    """A pre-training run of a row of the paper; `last` goes into its last evaluation."""
-    config = row.config.to_dict()
-    record = pretrain_record(
-        model=config | {"vocab_size": 50, "max_position_embeddings": 16},
-        objective=row.objective,
-        steps=row.steps,
-        train_batch_size=BATCH,
-        data=data,
-        masking=asdict(MaskingSettings()),
-        world_size=2,
-    )
-    write(directory, record)
+def pretraining(directory, row, **last):
+    """A pre-training run of a row of the paper that has ended; `last` goes into its last evaluation."""
+    config = AlbertConfig.preset(row.model, **row.model_fields, vocab_size=50, max_position_embeddings=16)
+    write(directory, pretrain_record(model=config.to_dict(), objective=row.objective, steps=row.steps, world_size=2))
     records = [
         {"step": 1, "split": "eval", "mlm_accuracy": 0.1},
         {"step": 2, "split": "eval", "mlm_accuracy": 0.25, **last},
-        {"step": 2, "split": "train", "tokens_per_second": 100.0 * config["hidden_size"], "seconds": 1800.0},
+        {"step": 2, "split": "train", "tokens_per_second": 100.0 * config.hidden_size, "seconds": 1800.0},
     ]
     (directory / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (directory / "done").touch()
     return directory
 
 

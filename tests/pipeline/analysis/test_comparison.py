@@ -12,6 +12,23 @@ from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.metrics import wilson_interval
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
+from tests.pipeline.records import finetune_record, write
+
+
+def compared(root, capsys, runs, *random):
+    """The cells of the table that `compare` prints, by row."""
+    capsys.readouterr()
+    more = ["--random", *(str(root / name) for name in random)] if random else []
+    assert evaluate.main(["compare", "--runs", str(root / runs), *more]) == 0
+    return [line.strip("|").strip().split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+
+
+def interval(low, high):
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def gain(row):
+    return tuple(float(end) for end in row[9].split(" to "))
 
 
 def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
@@ -20,29 +37,24 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
         made_runs.logits(run, "dev", right, 200 - right, seed=right)
     for name, right in (("good/squad2", 30), ("random/squad2", 10)):
         made_runs.answers(made_runs.finetuning(tmp_path / name, "squad2", "x", {}), "dev", right, 40 - right, -1.0)
-    good, random = finished_runs.find_runs([tmp_path / "good"]), finished_runs.find_runs([tmp_path / "random"])
-    squad, sst2 = comparison.compare(good, random)
-    assert (sst2["value"], sst2["random"], sst2["examples"]) == (90.0, 60.0, 200)
-    assert sst2["interval"] == pytest.approx(tuple(100 * end for end in wilson_interval(180, 200)))
+    squad, sst2 = compared(tmp_path, capsys, "good", "random")
+    assert sst2[:3] == [f"{tmp_path}/good/sst2", "pre-trained", "sst2"]
+    low, high = wilson_interval(180, 200)
+    assert sst2[4:9] == [
+        *("200", "accuracy", "55.5", f"60.0 ({interval(*wilson_interval(120, 200))})", f"90.0 ({interval(low, high)})"),
+    ]
     # Sixty of two hundred examples are gained and none lost: a mean of 0.3 with standard error sqrt(0.21 / 200).
-    assert sst2["gain_interval"] == pytest.approx((30 - 196 * 0.0324, 30 + 196 * 0.0324), abs=0.8)
-    assert sst2["verdict"] == "pre-training helps"
-    assert (squad["value"], squad["random"], squad["majority"]) == (75.0, 25.0, 0.0)
-    same = comparison.compare(finished_runs.find_runs([tmp_path / "same"]), random)
-    assert same[0]["gain_interval"][0] >= 0.0  # four of two hundred are won, none lost
-    assert [row["weights"] for row in comparison.compare(random, [])] == ["pre-trained", "random"]
-    line = ["ensemble", "--runs", str(tmp_path / "random" / "sst2"), "--out", str(tmp_path / "mean")]
-    assert evaluate.main(line) == 0
-    (mean,) = comparison.compare(finished_runs.find_runs([tmp_path / "mean"]), [])
-    assert mean["weights"] == "random"
-    capsys.readouterr()
-    arguments = ["compare", "--runs", str(tmp_path / "good"), "--random", str(tmp_path / "random")]
-    assert evaluate.main([*arguments, "--out", str(tmp_path / "out")]) == 0
-    squad, sst2 = (line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:4])
-    assert sst2[:7] == [f"| {tmp_path}/good/sst2", "pre-trained", "sst2", "dev", "200", "accuracy", "55.5"]
-    assert squad[6] == "", "that no answer is right says nothing"
-    written = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert [row["verdict"] for row in written] == ["pre-training helps"] * 2
+    assert gain(sst2) == pytest.approx((30 - 196 * 0.0324, 30 + 196 * 0.0324), abs=0.8)
+    assert sst2[10] == "pre-training helps"
+    assert (squad[6], squad[7][:5], squad[8][:5]) == ("", "25.0 ", "75.0 "), "that no answer is right says nothing"
+    (same,) = compared(tmp_path, capsys, "same", "random")
+    assert gain(same)[0] >= 0.0  # four of two hundred are won, none lost
+    assert [row[1] for row in compared(tmp_path, capsys, "random")] == ["pre-trained", "random"]
+    assert (
+        evaluate.main(["ensemble", "--runs", str(tmp_path / "random" / "sst2"), "--out", str(tmp_path / "mean")]) == 0
+    )
+    (mean,) = compared(tmp_path, capsys, "mean")
+    assert (mean[1], mean[10]) == ("random", "random weights themselves")
 
 
 @pytest.mark.parametrize(
@@ -132,6 +144,39 @@ def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
 def test_a_file_without_predictions_is_one_line(tmp_path, capsys, task):
     run = made_runs.finetuning(tmp_path / "runs" / task, task, "x", {})
     (made_runs.logits if task == "rte" else made_runs.answers)(run, "dev", 0, 0)
-    for command in ("compare", "ensemble"):
-        assert evaluate.main([command, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
+    for command in (["compare"], ["ensemble", "--out", str(tmp_path / "out")]):
+        assert evaluate.main([*command, "--runs", str(tmp_path / "runs")]) == 2
         assert "holds no predictions; fine-tune again" in capsys.readouterr().err
+
+
+def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
+    many = made_runs.finetuning(
+        tmp_path / "many", "rte", "x", {}, seeds=[0, 1], median={"dev": {"accuracy": 0.5}}, spread={}
+    )
+    made_runs.finetuning(many / "seed-0", "rte", "x", {"dev": {"accuracy": 0.4}})
+    within = made_runs.finetuning(many / "mrpc", "mrpc", many, {})  # a run of its own
+    (summary, other) = finished_runs.find_runs([tmp_path])
+    assert (summary.directory, other.directory) == (many, within)
+    assert summary.metrics == {"dev": {"accuracy": 0.5}}
+    assert [run.directory for run in finished_runs.find_runs([many / "seed-0"])] == [many / "seed-0"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("compare", ["--runs", "{tmp}/bad"], "results.json"),
+        ("compare", ["--runs", "{tmp}/plain"], "holds no logits"),
+        ("compare", ["--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
+        ("summary", ["--run", "{tmp}/plain"], "is a fine-tuning run; its metrics are in"),
+        ("ensemble", ["--runs", "{tmp}/plain", "--out", "{tmp}/out"], "holds no logits"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "results.json").write_text("{")
+    plain = made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
+    write(plain, finetune_record())
+    assert evaluate.main([command, *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert message.format(tmp=tmp_path) in error
+    assert error.count("\n") == 1

@@ -180,11 +180,11 @@ def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
     second = Logits.load(seeds / "seed-1" / "logits" / "dev.npz")
     np.testing.assert_allclose(mean.logits, (first.logits + second.logits) / 2, atol=1e-6)
     assert (tmp_path / "mean" / "tagging" / "submission" / "test.jsonl").exists()
-    line = ["compare", "--runs", str(place.runs / "tagging"), "--random", str(tmp_path / "mean"), "--out"]
-    assert evaluate.main([*line, str(tmp_path / "compared")]) == 0
-    (row,) = json.loads((tmp_path / "compared" / "comparison.json").read_text())
-    assert (row["metric"], row["examples"], row["majority"]) == ("entity_f1", own_files.SIZES["dev"], 0.0)
-    assert row["value"] == pytest.approx(100 * results(place.runs / "tagging")["metrics"]["dev"]["entity_f1"])
+    capsys.readouterr()
+    assert evaluate.main(["compare", "--runs", str(place.runs / "tagging"), "--random", str(tmp_path / "mean")]) == 0
+    row = capsys.readouterr().out.splitlines()[2].split(" | ")
+    value = 100 * results(place.runs / "tagging")["metrics"]["dev"]["entity_f1"]
+    assert [*row[4:7], row[8].split(" ")[0]] == [str(own_files.SIZES["dev"]), "entity_f1", "", f"{value:.1f}"]
     # Two runs of one name have other labels.
     other = tmp_path / "other"
     shutil.copytree(place.runs / "classification", other)
