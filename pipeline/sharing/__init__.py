@@ -3,5 +3,4 @@
 write_export    checkpoints -> directories with model, vocabulary and model card; the hub
 trained_run     the model of a run, and which of its checkpoints are exported
 card            the model card, of the text in card_template.md
-card_tables     the rows of the tables of the card, from the records of a run
 """

@@ -4,46 +4,34 @@ It is written from the run's own records. card_template.md has its text and tabl
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from common import __version__
-from common.errors import UserError
-from common.text import printable
+from common.text import format_duration, printable
 from data_prep.text.vocabulary import Vocabulary
 from model import bert
 from model.albert import ModelWithHead
-from pipeline.checkpoint.run_records import RESULTS, FinetuneRecord, read_record, read_results
-from pipeline.sharing import card_tables
+from pipeline.analysis.comparison import estimate_of
+from pipeline.analysis.finished_runs import read_predictions
+from pipeline.checkpoint.run_records import RESULTS, FinetuneRecord, PretrainRecord, read_record, read_results
 from pipeline.sharing.trained_run import TrainedRun
 from pipeline.tasks.task import Task
+from pipeline.training import metrics_file
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).with_name("card_template.md")
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
-_LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
-_FILL_MASK = """from transformers import pipeline
+_FIGURE = re.compile(r"(.*/)?(mlm|sop|nsp)_(loss|unigram_entropy|accuracy(_low|_high)?)")
+_PIPELINE = """from transformers import pipeline
 
-fill_mask = pipeline("fill-mask", model=MODEL)
-for guess in fill_mask("This is the [MASK] of the text."):
-    print(guess["token_str"], round(guess["score"], 3))
-"""
-_ENCODER = """from pathlib import Path
+predict = pipeline("{tag}", model="{model}")
+print(predict({given}))"""
+_OURS = """import albert_pretraining as albert
 
-import torch
-
-from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
-from model import checkpoint
-
-directory = Path(MODEL)
-model = checkpoint.load(directory).eval()
-vocabulary = Vocabulary.load(directory)
-(ids,) = vocabulary.encode(["This is a text."])
-with torch.no_grad():
-    hidden = model.albert(torch.tensor([[CLS_ID, *ids, SEP_ID]])).last_hidden_state
-print(hidden.shape)
-"""
+print(albert.load("{model}").{call})"""
 
 
 @dataclass(frozen=True)
@@ -55,22 +43,12 @@ class ExportOptions:
         languages: codes such as "en"; none if they are not stated.
         repository: OWNER/NAME on the hub, for the card; None if the export is not pushed.
         sentence_transformers: whether the library of that name can open the export.
-
-    Raises:
-        UserError: an identifier or a code is malformed.
     """
 
     license: str = "other"
     languages: tuple[str, ...] = ()
     repository: str | None = None
     sentence_transformers: bool = False
-
-    def __post_init__(self) -> None:
-        if _IDENTIFIER.fullmatch(self.license) is None:
-            raise UserError(f"--license {self.license!r} is not an identifier; give one such as apache-2.0")
-        for language in self.languages:
-            if _LANGUAGE.fullmatch(language) is None:
-                raise UserError(f"--language {language!r} is not a code of two or three letters; give one such as en")
 
 
 def model_card(
@@ -93,11 +71,9 @@ def model_card(
     """
     from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
-    record, task = read_record(run.directory), run.task
-    is_task = isinstance(record, FinetuneRecord)
-    results = run.directory / RESULTS
-    examples = read_results(results).get("examples") or {} if is_task and results.exists() else {}
-    is_bert = bert.can_express(model.config)
+    record, task, is_bert = read_record(run.directory), run.task, bert.can_express(model.config)
+    pretraining = record.pretraining if isinstance(record, FinetuneRecord) else record
+    trained = [line for line in metrics_file.read_records(run.directory, "train") if line["step"] <= step]
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == "other" else None,
@@ -112,16 +88,18 @@ def model_card(
         template_path=str(TEMPLATE),
         name=name,
         version=__version__,
-        usage=_usage(task, in_layout, options.repository),
+        usage=_usage(task, in_layout, options.repository or "."),
         is_bert=is_bert,
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         kept=vocabulary.normalization,
         record=record,
-        pretraining=record.pretraining if isinstance(record, FinetuneRecord) else record,
-        recipe=lambda record: card_tables.recipe(record, examples),
-        evaluation=card_tables.evaluation(run.directory, step, task),
-        cost=card_tables.cost(run.directory, step, record),
+        recipe=_recipe(record),
+        pretraining=pretraining,
+        pretraining_recipe=None if pretraining is None else _recipe(pretraining),
+        evaluation=_evaluation(run.directory, step, task),
+        last=trained[-1] if trained else {},
+        duration=format_duration,
         plain=plain,
         options=options,
         task=task,
@@ -133,18 +111,55 @@ def model_card(
 
 def plain(value: object) -> str:
     """A value as one line in which no character has a meaning in Markdown."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return _SPECIAL.sub(lambda found: "\\" + found[0], " ".join(text.split()))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{plain(name)}: {plain(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    text = f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())
+    return _SPECIAL.sub(lambda found: "\\" + found[0], text)
 
 
-def _usage(task: Task | None, in_layout: bool, repository: str | None) -> str | None:
-    """Python that opens the model and uses it once; None if nothing that a program can import opens it."""
-    if task is None:
-        code = _FILL_MASK if in_layout else _ENCODER
-    elif in_layout or task.kind.architecture is None:
-        code = task.kind.usage(task)
+def _usage(task: Task | None, in_layout: bool, place: str) -> str:
+    """Python that opens the model and uses it once: with a pipeline of `transformers`, or with this project."""
+    tag, given = "fill-mask", '"This is the [MASK] of the text."'
+    call = 'embed(["This is a text."])'
+    if task is not None:
+        row, tag, given = task.kind.example_row(task), task.kind.pipeline_tag, task.kind.pipeline_input
+        call = f"predict([{row}])"
+        if given and len(row) == 2:
+            given = '{"text": "This is the first text.", "text_pair": "This is the second one."}'
+    if in_layout and given:
+        return _PIPELINE.format(tag=tag, model=place, given=given)
+    return _OURS.format(model=place, call=call)
+
+
+def _recipe(record: PretrainRecord | FinetuneRecord) -> dict[str, Any]:
+    """How a run was trained, by the names of settings.json; what is None is no row."""
+    if isinstance(record, PretrainRecord):
+        names = ("objective", "masking", "steps", "warmup_steps", "train_batch_size", "optimizer", "scheduler")
+        rows = {name: getattr(record, name) for name in names}
     else:
-        return None  # it has a class in `transformers`, but its layers share in a way that `transformers` lacks
-    return code.strip().replace("MODEL", f'"{repository or "."}"')
+        rows = {"task": record.task, **record.hyperparameters}
+    rows |= {"initial weights": record.init and Path(record.init).name, "seed": record.seed}
+    rows |= {"precision": record.precision, "ZeRO": record.deepspeed.get("zero_optimization")}
+    return {name: value for name, value in rows.items() if value is not None}
+
+
+def _evaluation(run: Path, step: int, task: Task | None) -> list[tuple[str, str]]:
+    """Names and values of what was measured of the model of a step; empty if nothing was.
+
+    The predictions of a fine-tuning run's best step give an interval. Of any other step, and after pre-training, it is
+    the evaluation in metrics.jsonl. Raises UserError: a record cannot be read.
+    """
+    results, rows = run / RESULTS, []
+    if task and results.exists() and (run / "logits").is_dir() and read_results(results).get("best_step") == step:
+        for split, predictions in read_predictions(run, task).items():
+            if estimate := estimate_of(task, predictions):
+                rows.append((f"{task.metrics[0]}, {split}", f"{estimate} % of {len(predictions):,} {task.kind.noun}s"))
+        return rows
+    evaluated = next((record for record in metrics_file.read_records(run, "eval") if record["step"] == step), {})
+    return [
+        (name, f"{value:.4g}")
+        for name, value in evaluated.items()
+        if value is not None and (_FIGURE.fullmatch(name) if task is None else name in task.metrics)
+    ]

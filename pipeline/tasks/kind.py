@@ -83,12 +83,6 @@ class Features(Protocol):
         """The `Predictions` of the split from the outputs of all its samples."""
 
 
-def pipeline_usage(tag: str, model_input: str) -> str:
-    """Python that gives one input, itself Python, to a pipeline of `transformers`."""
-    lines = ("from transformers import pipeline", "", f'predict = pipeline("{tag}", model=MODEL)')
-    return "\n".join((*lines, f"print(predict({model_input}))"))
-
-
 class Kind(ABC):
     """A kind of task.
 
@@ -114,6 +108,7 @@ class Kind(ABC):
         architecture: the class of `transformers` that opens an export; None if it has none.
         problem_type: of an export, as `transformers` calls it; "" for none.
         pipeline_tag: the hub's name of what such a model does.
+        pipeline_input: Python, the arguments of a pipeline of `transformers` for one text; "" if it has no pipeline.
     """
 
     name: ClassVar[str]
@@ -134,6 +129,7 @@ class Kind(ABC):
     architecture: ClassVar[str | None] = None
     problem_type: ClassVar[str] = ""
     pipeline_tag: ClassVar[str] = ""
+    pipeline_input: ClassVar[str] = '"This is a text."'
 
     @abstractmethod
     def check(self, task: "Task") -> None:
@@ -198,9 +194,12 @@ class Kind(ABC):
         """The 95 % interval of a metric, in the unit of `statistic`. The labels must be known."""
         return bootstrap_interval(self.statistic(task, metric, predictions), len(predictions), seed)
 
-    def usage(self, task: "Task") -> str:
-        """Python for the model card that opens the export MODEL and uses it once."""
-        return pipeline_usage(self.pipeline_tag, '"This is a text."')
+    def example_row(self, task: "Task") -> dict[str, Any]:
+        """A row of a table that the kind reads, for the model card."""
+        columns = task.input_columns
+        assert columns is not None
+        names = (columns.text, columns.second_text, *columns.choices)
+        return {name: "This is a text." for name in names if name is not None}
 
     def head_fields(self, task: "Task") -> dict[str, Any]:
         """The fields of an export's config.json for the head, in the terms of `transformers`."""

@@ -5,7 +5,7 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +24,6 @@ MAX_QUERY_LENGTH = 128
 """The largest number of tokens of question + option; only the last ones are kept."""
 
 _BLANK = re.compile(r"_+")
-_USAGE = """import torch
-from transformers import AutoModelForMultipleChoice, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
-model = AutoModelForMultipleChoice.from_pretrained(MODEL)
-passage, question = "A friend wrote the book.", "Who wrote the book?"
-options = ["A friend.", "A teacher.", "A queen.", "Nobody."]
-texts = [passage] * len(options)
-inputs = tokenizer(texts, [f"{question} {option}" for option in options], padding=True, return_tensors="pt")
-with torch.no_grad():
-    logits = model(**{name: tensor[None] for name, tensor in inputs.items()}).logits
-print(options[logits.argmax()])
-"""
 
 
 @dataclass(frozen=True)
@@ -109,6 +96,7 @@ class Choice(LogitsKind):
     has_choices = True
     architecture = "AlbertForMultipleChoice"
     pipeline_tag = "multiple-choice"
+    pipeline_input = ""
 
     def sequences_per_sample(self, task: Task) -> int:
         """One for each option."""
@@ -144,9 +132,12 @@ class Choice(LogitsKind):
         level = next((level for level in LEVELS if row.id.startswith(level)), "")
         return ChoiceExample(row.id, row.text(columns.text), question, options, _right_option(row, labels), level)
 
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`."""
-        return _USAGE
+    def example_row(self, task: Task) -> dict[str, Any]:
+        """See `Kind.example_row`."""
+        row = super().example_row(task)
+        assert task.input_columns is not None
+        (first, *others) = task.input_columns.choices
+        return row if others else row | {first: list(task.labels)}
 
     def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
         """The metrics, and the accuracy of each level that has questions."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.tasks.files.rows import ExampleRow, find_classes
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Statistic, pipeline_usage
+from pipeline.tasks.kind import Statistic
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.kinds.texts import Classification, TextExample, TextFeatures
 from pipeline.tasks.task import Columns, Task
@@ -37,6 +37,7 @@ class MultiLabel(Classification):
     own_metrics = ("f1_micro", "f1_macro", "exact_match")
     record_names = ("prediction", "probabilities")
     problem_type = "multi_label_classification"
+    pipeline_input = '"This is a text.", top_k=None'
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """The labels, see `find_classes`."""
@@ -90,10 +91,6 @@ class MultiLabel(Classification):
             }
             for name, row in zip(predictions.ids.tolist(), shares.tolist())
         }
-
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`."""
-        return pipeline_usage(self.pipeline_tag, '"This is a text.", top_k=None')
 
 
 def _names(row: ExampleRow) -> Sequence[Any] | None:

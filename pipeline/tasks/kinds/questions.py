@@ -25,46 +25,6 @@ if TYPE_CHECKING:
 
 STARTS = "answer_start"
 """The column of the place of the answer, in characters of the passage."""
-_USAGE = """import torch
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
-model = AutoModelForQuestionAnswering.from_pretrained(MODEL)
-question, passage = "Who wrote the book?", "The book was written by a friend."
-inputs = tokenizer(question, passage, return_tensors="pt")
-with torch.no_grad():
-    outputs = model(**inputs)
-in_passage = torch.tensor([part == 1 for part in inputs.sequence_ids(0)])
-start = outputs.start_logits[0].masked_fill(~in_passage, -torch.inf).argmax()
-end = start + outputs.end_logits[0].masked_fill(~in_passage, -torch.inf)[start:].argmax()
-print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))
-"""
-_CONDITIONED_USAGE = """from pathlib import Path
-
-import torch
-
-from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
-from model import checkpoint
-from model.spans import AlbertForConditionedQuestionAnswering
-
-directory = Path(MODEL)
-config, tensors = checkpoint.read(directory)
-model = AlbertForConditionedQuestionAnswering(config).eval()
-model.load_state_dict(tensors)
-vocabulary = Vocabulary.load(directory)
-texts = ["Who wrote the book?", "The book was written by a friend."]
-question, passage = vocabulary.encode(texts)
-ids = torch.tensor([[CLS_ID, *question, SEP_ID, *passage, SEP_ID]])
-first = len(question) + 2
-positions = torch.arange(ids.shape[1])
-in_passage = (positions >= first) & (positions < ids.shape[1] - 1)
-allowed = in_passage | (positions == 0)
-with torch.no_grad():
-    found = model(ids, token_type_ids=(positions >= first).long()[None], allowed=allowed[None])
-start = int(found.start_beam[0, 0])
-end = start + int(found.end_logits[0, 0, start:].argmax())
-print("no answer" if found.null_logits[0] > 0 else [vocabulary.pieces[n] for n in ids[0, start : end + 1]])
-"""
 
 
 class SpanBatch(NamedTuple):
@@ -241,6 +201,7 @@ class Spans(Kind):
     own_tasks: ClassVar[Mapping[str, Columns]] = {"question-answering": Columns("question", "context", "answer")}
     architecture: ClassVar[str | None] = "AlbertForQuestionAnswering"
     pipeline_tag = "question-answering"
+    pipeline_input = ""
 
     def check(self, task: Task) -> None:
         """See `Kind.check`."""
@@ -295,10 +256,6 @@ class Spans(Kind):
         """No answer to any question."""
         return AnswersById({question: Answers((), None, given.gold) for question, given in predictions.items()})
 
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`."""
-        return _USAGE
-
 
 def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
     """The answers to the question of a row, each with its place in the passage; nothing for an unanswerable question.
@@ -345,7 +302,3 @@ class ConditionedSpans(Spans):
     own_tasks: ClassVar[Mapping[str, Columns]] = {}
     best_by = "best_f1"
     architecture = None
-
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`."""
-        return _CONDITIONED_USAGE

@@ -223,6 +223,10 @@ class Tagging(LogitsKind):
         known = [tag for tag in (row.class_of(tag, labels) for tag in tags) if tag is not None]
         return TagExample(row.id, tokens, tuple(known) if len(known) == len(tags) else None)
 
+    def example_row(self, task: Task) -> dict[str, Any]:
+        """See `Kind.example_row`."""
+        return {name: text.split() for name, text in super().example_row(task).items()}
+
     def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
         """The lists of the tags and of their probabilities."""
         assert predictions.lengths is not None

@@ -12,7 +12,6 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files.rows import ExampleRow, find_classes
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import pipeline_usage
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
     IGNORED_LABEL,
@@ -150,13 +149,6 @@ class Classification(LogitsKind):
         columns = row.columns
         second = None if columns.second_text is None else row.text(columns.second_text)
         return TextExample(row.id, row.text(columns.text), second, self.read_label(row, labels))
-
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`. Two texts are given by name."""
-        if task.input_columns is None or task.input_columns.second_text is None:
-            return super().usage(task)
-        pair = '{"text": "This is the first text.", "text_pair": "This is the second one."}'
-        return pipeline_usage(self.pipeline_tag, pair)
 
 
 class Regression(Classification):

@@ -3,11 +3,11 @@
 import contextlib
 import dataclasses
 import io
+import json
 import re
 import warnings
 
 import pytest
-import torch
 import yaml
 from huggingface_hub import ModelCard
 from sentencepiece import sentencepiece_model_pb2
@@ -15,15 +15,11 @@ from sentencepiece import sentencepiece_model_pb2
 from model import AlbertForPreTraining, huggingface
 from pipeline import export
 from pipeline.checkpoint.checkpoint_manifest import check
+from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import tag_name
 from pipeline.checkpoint.run_records import read_record
-from pipeline.data.prefetch import to_device
 from pipeline.run.initial_model import find_initial_model
 from pipeline.sharing.write_export import export_usual
-from pipeline.tasks.kinds.answers import Passage, Question
-from pipeline.tasks.kinds.questions import SpanFeatures
-from pipeline.tasks.metrics import wilson_interval
-from pipeline.tasks.task import SpanLimits
 from tests.pipeline.records import write
 from tests.pipeline.sharing import runs
 
@@ -34,7 +30,6 @@ def made(corpus, tmp_path_factory):
     root = tmp_path_factory.mktemp("made")
     run = runs.pretraining(root / "run", corpus.vocabulary, (1, 2, 3), recorded=runs.RECORDED)
     other = {"second/mlm_loss": 5.5, "second/mlm_accuracy": 0.5, "second/predictions": 10}
-    other |= {"nsp_accuracy": 0.7, "nsp_accuracy_low": 0.6, "nsp_accuracy_high": 0.8}  # it is no loss of this run
     runs.metrics(run, {1: 6.0, 2: 4.0, 3: 5.0}, **other)
     runs.pretraining(root / "bare", corpus.vocabulary, (1,))
     shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
@@ -56,11 +51,6 @@ def rows_of(card, section):
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
 
 
-def interval_of(right, count):
-    low, high = wilson_interval(right, count)
-    return f"95 % interval {100 * low:.1f} to {100 * high:.1f}"
-
-
 def test_its_figures_are_those_of_the_records(made, tmp_path):
     card = exported(made, "run", tmp_path / "out", "--step", "2")
     assert "step 2 of 3 of a pre-training run" in card
@@ -69,24 +59,19 @@ def test_its_figures_are_those_of_the_records(made, tmp_path):
         ["wikipedia", sources, "1,234", "56,789", "321 of 64 positions", "100 %"],
     ]  # fmt: skip
     recipe = dict(rows_of(card, "Recipe"))
-    assert recipe["objective"] == "masked tokens (MLM) and sentence order (SOP)"
-    assert (recipe["batch"], recipe["steps of the whole run"], recipe["optimizer"]) == ("4 rows", "3", "Lamb")
-    assert (recipe["peak learning rate"], recipe["weight decay"]) == ("0.00176", "0.01")
-    assert (recipe["precision"], recipe["DeepSpeed ZeRO stage"], recipe["seed"]) == ("bf16", "1", "7")
-    loss, accuracy, sentences = "loss of masked tokens (MLM)", "accuracy of masked tokens (MLM)", "accuracy of sentence"
-    assert rows_of(card, "Evaluation") == [
-        ["held\\_out", loss, "3.500 nats; unigram entropy 6.000"],
-        ["held\\_out", accuracy, f"25.0 % ({interval_of(100, 400)}) of 400 tokens"],
-        ["held\\_out", f"{sentences} order (SOP)", "60.0 % (95 % interval 49.0 to 70.0) of 80 pairs"],
-        ["second", loss, "5.500 nats"],
-        ["second", accuracy, f"50.0 % ({interval_of(5, 10)}) of 10 tokens"],
-    ]
-    # 1,000 tokens at 100 and 1,000 at 300 tokens/s are 2,000 in 13.3 s.
+    assert (recipe["objective"], recipe["train batch size"], recipe["steps"]) == ("sop", "4", "3")
+    assert recipe["optimizer"] == r"type: Lamb, params: lr: 0.00176, weight\_decay: 0.01"
+    assert (recipe["precision"], recipe["ZeRO"], recipe["seed"]) == ("bf16", "stage: 1", "7")
+    assert not {"scheduler", "warmup steps", "initial weights"} & set(recipe)
+    evaluation = {name.replace("\\", ""): float(value) for name, value in rows_of(card, "Evaluation")}
+    assert evaluation == {
+        "mlm_loss": 3.5, "mlm_accuracy": 0.25, "mlm_unigram_entropy": 6.0, "sop_accuracy": 0.6,
+        "sop_accuracy_low": 0.49, "sop_accuracy_high": 0.7, "second/mlm_loss": 5.5, "second/mlm_accuracy": 0.5,
+    }  # fmt: skip
     assert dict(rows_of(card, "Cost")) == {
         "time": "2 min 0 s until step 2, over all starts",
         "tokens read": "2,000",
-        "training speed": "150 tokens/s",
-        "machine (of the last start)": "2 ranks of NVIDIA H200",
+        "ranks and machine of the last start": "2 of NVIDIA H200",
     }
     elements = sum(
         length
@@ -122,7 +107,7 @@ def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     (tmp_path / "v.model").write_bytes(proto.SerializeToString())
     runs.pretraining(tmp_path / "run", tmp_path / "v.model", recorded={"init": "/home/me/base"})
     card = exported(tmp_path, "run", tmp_path / "out")
-    assert dict(rows_of(card, "Recipe"))["initial weights"] == "of the trained model base"
+    assert dict(rows_of(card, "Recipe"))["initial weights"] == "base"
     assert "/home" not in card
     vocabulary = dict(rows_of(card, "Model"))["vocabulary"]
     assert vocabulary == "200 SentencePiece pieces, upper and lower case, no accents"
@@ -134,12 +119,25 @@ def test_a_data_set_of_the_hub_is_named_and_a_directory_is_not(corpus, tmp_path)
         assert ModelCard(exported(tmp_path, name, tmp_path / "out" / name)).data.to_dict().get("datasets") == expected
 
 
-def test_a_fine_tuned_model_has_its_metrics_and_its_pre_training(made, tmp_path):
-    card = exported(made, "rte", tmp_path / "out")
-    assert rows_of(card, "Evaluation") == [["dev", "accuracy", f"75.0 % ({interval_of(15, 20)}) of 20 examples"]]
-    assert dict(rows_of(card, "Recipe"))["examples"] == "train 40, dev 20"
+@pytest.mark.parametrize(("task", "metric", "noun"), [("rte", "accuracy", "example"), ("squad1", "f1", "question")])
+def test_a_fine_tuned_model_has_its_metrics_and_its_pre_training(made, tmp_path, task, metric, noun):
+    card = exported(made, task, tmp_path / "out")
+    ((name, value),) = rows_of(card, "Evaluation")
+    assert name == f"{metric}, dev"
+    assert re.fullmatch(rf"75\.0 \(5\d\.\d to \d\d\.\d\) % of 20 {noun}s", value)
+    assert dict(rows_of(card, "Recipe"))["task"] == task
     assert rows_of(card, "Pre-training data")[0][0] == "wikipedia"
-    assert dict(rows_of(card, "Pre-training recipe"))["optimizer"] == "Lamb"
+    assert dict(rows_of(card, "Pre-training recipe"))["optimizer"].startswith("type: Lamb")
+
+
+def test_the_metrics_of_a_step_that_is_not_the_best_are_those_of_metrics_jsonl(corpus, tmp_path):
+    run = runs.finetuning(tmp_path / "run", corpus.vocabulary, "squad1", step=5)
+    lines = [{"step": step, "split": "eval", "f1": 70.0 + step, "exact": 60.0, "seconds": 1.0} for step in (4, 5)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    runs.checkpoint(run, 4, load_weights(run / "checkpoints" / tag_name(5)))
+    assert rows_of(exported(tmp_path, "run", tmp_path / "out", "--step", "4"), "Evaluation") == [
+        ["f1", "74"], ["exact", "60"],
+    ]  # fmt: skip
 
 
 def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
@@ -154,7 +152,7 @@ def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
     for number in range(3):
         card = exported(tmp_path, str(number), tmp_path / "out" / str(number))
         recipe = dict(rows_of(card, "Pre-training recipe"))
-        assert (recipe["seed"], recipe["optimizer"]) == ("7", "Lamb")
+        assert recipe["seed"] == "7"
     assert find_initial_model(before, [tmp_path / "0"]).pretraining.seed == 7  # a later start keeps it
 
 
@@ -170,36 +168,11 @@ def run_code(card, directory, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["run", "own", "rte", "sst2", "stsb", "squad1", "race"])
+@pytest.mark.parametrize("name", ["run", "own", "rte", "sst2", "stsb", "squad2", "race"])
 def test_its_code_runs_in_its_directory(made, tmp_path, monkeypatch, name):
     _, said = run_code(exported(made, name, tmp_path / "out"), tmp_path / "out", monkeypatch)
     assert said.strip()
     assert name != "rte" or "entailment" in said
-
-
-def test_its_verdict_on_an_answer_is_that_of_the_evaluation(made, tmp_path, monkeypatch):
-    names, _ = run_code(exported(made, "squad2", tmp_path / "out"), tmp_path / "out", monkeypatch)
-    question = Question("q", "Who wrote the book?", Passage("The book was written by a friend."))
-    batch = SpanFeatures(names["vocabulary"], [question], 64, SpanLimits()).batch([0], training=False)
-    with torch.no_grad():
-        expected = names["model"](**to_device(batch, "cpu"))
-    torch.testing.assert_close(names["found"].null_logits, expected.null_logits, atol=1e-6, rtol=0)
-    assert names["found"].start_beam[0, 0] == expected.start_beam[0, 0]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--license", "my own\nlicense"), "is not an identifier"),
-        (("--language", "English"), "is not a code of two or three letters"),
-    ],
-)
-def test_a_malformed_identifier_is_refused(made, tmp_path, capsys, words, told):
-    assert export.main(["--run", str(made / "run"), "--out", str(tmp_path / "out"), *words]) == 2
-    said = capsys.readouterr().err
-    assert told in said
-    assert said.count("\n") == 1
-    assert not (tmp_path / "out").exists()
 
 
 def test_text_of_the_records_is_only_text(corpus, tmp_path):
@@ -216,4 +189,4 @@ def test_text_of_the_records_is_only_text(corpus, tmp_path):
     assert "\\u2066" in card
     assert not re.findall("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", card)
     assert ModelCard(card).data.to_dict()["license"] == "other"
-    assert rows_of(card, "Cost")[-1][1] == r"2 ranks of a \| b \# heading \<script\>\x1b\[2J\u2066"
+    assert rows_of(card, "Cost")[-1][1] == r"2 of a \| b \# heading \<script\>\x1b\[2J\u2066"
