@@ -18,7 +18,6 @@ from typing import Any
 from common.errors import UserError
 from common.text import markdown_table
 from model import AlbertConfig
-from model.counts import parameter_counts
 from pipeline.analysis.finished_runs import TaskRun, read_run
 from pipeline.checkpoint.run_records import RESULTS, read_record
 from pipeline.training.metrics_file import last_record
@@ -222,6 +221,12 @@ def glue_score(runs: Mapping[str, TaskRun]) -> Cell | None:
     return mean_of([_cell(runs.get(task), wanted) for task, wanted in GLUE_SCORE.items()])
 
 
+def _parameters(run: Path) -> Cell:
+    from model.counts import parameter_counts  # torch takes seconds to import
+
+    return (parameter_counts(read_record(run).config).backbone / 1e6,)
+
+
 def _last(split: str, name: str, unit: float, run: Path) -> Cell | None:
     """A number of the newest record of a pre-training run."""
     value = (last_record(run, split) or {}).get(name)
@@ -238,7 +243,7 @@ def _relative_speed(run: Path) -> Cell | None:
 
 
 _PRETRAINING: dict[str, Callable[[Path], Cell | None]] = {
-    "parameters": lambda run: (parameter_counts(read_record(run).config).backbone / 1e6,),
+    "parameters": _parameters,
     "steps": partial(_last, "train", "step", 1),
     "hours": partial(_last, "train", "seconds", 3600),
     "speed": _relative_speed,
