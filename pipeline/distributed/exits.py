@@ -59,7 +59,8 @@ class StopSignals:
     does not want to wait, and what is being saved stays incomplete.
     """
 
-    NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    # Ctrl-C comes first: the launcher answers it with a SIGTERM to every rank.
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -71,7 +72,7 @@ class StopSignals:
         threading.Thread(target=self._answer_signals, name="signals", daemon=True).start()
 
     def flags(self) -> list[float]:
-        """For each of `NUMBERS`, 1 if that signal was the last one received, else 0. Summed over ranks."""
+        """For each of `NUMBERS`, 1 if that signal was the first one received, else 0. Summed over ranks."""
         return [float(number == self.received) for number in self.NUMBERS]
 
     def first(self, flags: Sequence[float]) -> int | None:
@@ -79,7 +80,7 @@ class StopSignals:
         return next((int(number) for number, count in zip(self.NUMBERS, flags) if count), None)
 
     def _record(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
+        self.received = self.received or number
 
     def _answer_signals(self) -> None:
         """The thread."""
@@ -115,7 +116,7 @@ def describe_end(own: Progress) -> str:
 def say_stopped(signal_number: int, step: int) -> None:
     """Prints which signal stopped the run and how to continue it."""
     keep_output_open()
-    name = signal.Signals(signal_number).name
+    name = "Ctrl-C" if signal_number == signal.SIGINT else signal.Signals(signal_number).name
     print(f"stopped by {name} and saved at step {step}; the same command continues from there", flush=True)
 
 

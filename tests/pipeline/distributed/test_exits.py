@@ -88,6 +88,34 @@ def stop_unread():
     run_and_exit(main)
 
 
+def be_stopped(numbers):
+    """A rank that gets these signals. Another rank of the job gets SIGTERM only."""
+
+    def main():
+        signals = StopSignals()
+        for number in numbers:
+            signal.raise_signal(number)
+        others = [float(number == signal.SIGTERM) for number in signals.NUMBERS]
+        say_stopped(signals.first([sum(pair) for pair in zip(signals.flags(), others)]), 7)
+        return 75
+
+    run_and_exit(main)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "name"),
+    [
+        ((signal.SIGINT, signal.SIGTERM), "Ctrl-C"),  # the launcher adds the second one
+        ((signal.SIGTERM, signal.SIGUSR1), "SIGTERM"),
+        ((), "SIGTERM"),
+    ],
+)
+def test_ctrl_c_is_named_even_if_the_launcher_adds_a_signal(tmp_path, numbers, name):
+    process = Forked(tmp_path / "process", be_stopped, numbers)
+    assert process.status() == 75
+    assert f"stopped by {name} and saved at step 7;" in process.stdout
+
+
 def test_a_stop_after_which_nobody_reads_keeps_its_status(tmp_path):
     process = Forked(tmp_path / "process", stop_unread)
     assert (process.status(), process.stderr) == (75, "")
