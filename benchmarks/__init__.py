@@ -5,7 +5,6 @@ chaos/             100 random faults in one training on three hosts, and what ea
 data_prep          data preparation beside a bare SentencePiece
 encoders           scores and speed of a fine-tuned encoder beside transformers.Trainer, several tasks and seeds
 gpu/               what a GPU can do with this project, as a page: `make gpu`
-seek               seconds and memory to open four billion tokens in the middle of training
 study/             what a small model learns: from text to fine-tuned tasks, `make study`
 train_step         a training step beside transformers
 

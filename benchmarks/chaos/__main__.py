@@ -13,7 +13,6 @@ differs.
 import argparse
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ import torch
 from benchmarks.chaos import page
 from benchmarks.chaos.faults import KINDS, Fault, plan
 from benchmarks.chaos.suffering import SPACING, NotSurvived, suffer
-from benchmarks.chaos.training import DISK_BYTES, Places, Training, command, environment, make_data
+from benchmarks.chaos.training import Places, Training, command, environment, make_data
 from benchmarks.shared import report
 from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
 from common.command_line import Parser, entry_point, positive
@@ -51,7 +50,7 @@ def steps_of(faults: Sequence[Fault]) -> int:
 def disturb(places: Places, faults: Sequence[Fault], seed: int) -> list[dict[str, Any]]:
     """Makes all faults, lets the run finish, and returns what each fault cost.
 
-    Raises NotSurvived. The run is copied to DIR/run in any case.
+    Raises NotSurvived.
     """
     costs = []
     training = Training(places, command(places, places.run, steps_of(faults)))
@@ -64,7 +63,6 @@ def disturb(places: Places, faults: Sequence[Fault], seed: int) -> list[dict[str
             time.sleep(0.2)
     finally:
         training.end()
-        shutil.copytree(places.run, places.root / "run")
     return costs
 
 
@@ -77,25 +75,11 @@ def train_undisturbed(places: Places, steps: int) -> None:
             raise UserError(f"the undisturbed run has failed; see {log.name}")
 
 
-def go_inside(places: Places, words: Sequence[str]) -> int:
-    """Makes the data, then runs this command line in namespaces of its own, where the run's disk is mounted.
-
-    All processes inside end with the first one. Returns the exit status.
-    """
+def measure(places: Places, args: argparse.Namespace) -> int:
+    """Makes the data and both runs, writes the page, and returns the exit status."""
     if places.root.exists() and any(places.root.iterdir()):
         raise UserError(f"--out {places.root} has files; remove them, or give another directory")
-    places.disk.mkdir(parents=True)
     make_data(places)
-    script = f'mount -t tmpfs -o size={DISK_BYTES} tmpfs "$1" && shift && "$@"'
-    namespaces = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
-    here = [sys.executable, "-m", "benchmarks.chaos", *words]
-    return subprocess.run(
-        [*namespaces, "sh", "-c", script, "sh", str(places.disk), *here], cwd=REPOSITORY, check=False
-    ).returncode
-
-
-def work_inside(places: Places, args: argparse.Namespace) -> int:
-    """Makes both runs, writes the page, and returns the exit status."""
     faults = plan(args.faults, args.seed, args.kinds)
     try:
         costs = disturb(places, faults, args.seed)
@@ -106,7 +90,7 @@ def work_inside(places: Places, args: argparse.Namespace) -> int:
     loads = sorted(cost["load"] for cost in costs)
     device = report.describe(torch.device("cpu"))
     result = {
-        "format": "chaos 2",
+        "format": "chaos 3",
         "date": device["date"],
         "machine": f"{report.processor()}, {report.cores()} cores; torch {device['versions']['torch']}",
         "load": f"load {loads[0]:.0f} to {loads[-1]:.0f}, other programs included",
@@ -125,8 +109,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_all(argv)
     if reason := what_is_missing():
         raise UserError(f"three hosts cannot be made here: {reason}")
-    places = Places(args.out.resolve())
-    return work_inside(places, args) if os.path.ismount(places.disk) else go_inside(places, argv)
+    return measure(Places(args.out.resolve()), args)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,8 @@ ABOUT = (
     f"supervisor the agents. The run saves every {SAVE_INTERVAL} steps. `--hang-timeout` is {HANG_SECONDS} s, "
     f"`--host-timeout` {HOST_SECONDS} s, and `--rdzv-conf` `{RENDEZVOUS}`.",
     "",
-    "The run directory is on a small disk of its own, which is filled for a full disk. Bits of shards and checkpoints "
-    "flip while no rank runs, as in a power failure: all ranks are killed first. Bits of weights flip between an "
-    "update and its save. The host of the rendezvous is never lost, "
-    "but its agent is killed. At least two hosts train at any time.",
+    "The host of the rendezvous is never lost, but its agent is killed. At least two hosts train at any time. Nobody "
+    "does anything while the run goes on.",
     "",
     "The undisturbed run has one rank.",
 )
@@ -77,7 +75,7 @@ def line(number: int, cost: dict[str, Any]) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The page. The result may have `notes` that a person has added."""
+    """The page."""
     end, costs = result["end"], result["costs"]
     steps_again, lost = sum(cost["steps_again"] for cost in costs), sum(cost["lost"] for cost in costs)
     lines = [
@@ -87,20 +85,19 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         *ABOUT,
         "",
-        *(line for note in result.get("notes", []) for line in (note, "")),
         f"The run made {end['steps']:,} steps. {steps_again:,} steps were made again, and {lost / 60:.0f} minutes of "
         "training were lost in all.",
         "",
         _end(end),
         "",
-        "| fault | times | s until noticed | steps again | s lost | what a person did |",
-        "|---|---|---|---|---|---|",
+        "| fault | times | s until noticed | steps again | s lost |",
+        "|---|---:|---:|---:|---:|",
     ]
     kinds = [kind for kind in KINDS if any(cost["kind"] == kind for cost in costs)]
     for kind in kinds:
         of_kind = [cost for cost in costs if cost["kind"] == kind]
         cells = [_cell([cost[key] for cost in of_kind], form) for key, form in _COLUMNS]
-        lines.append(f"| {' | '.join([kind, str(len(of_kind)), *cells, of_kind[0]['operator']])} |")
+        lines.append(f"| {' | '.join([kind, str(len(of_kind)), *cells])} |")
     lines += [
         "",
         "Median, and the largest in brackets. Seconds lost: from the fault until all hosts that were there trained "

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from benchmarks.chaos.faults import KINDS, Fault, matches
 from benchmarks.chaos.training import Training, steps_made
-from pipeline.checkpoint.retention import find_latest
 
 SPACING = 25
 """Steps from one fault to the next."""
@@ -40,7 +39,6 @@ class Cost:
         steps_again: steps that were made a second time.
         lost: seconds of training lost: from the fault until all hosts trained again and were further than before, less
             the time that the new steps of these seconds usually take.
-        operator: what a person did.
     """
 
     kind: str
@@ -50,7 +48,6 @@ class Cost:
     noticed: float
     steps_again: int
     lost: float
-    operator: str
 
 
 def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
@@ -60,14 +57,13 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
         number: of the fault, from 0.
     """
     kind, places = KINDS[fault.kind], training.places
-    draw = random.Random(f"{seed} {number}")
-    first_step = number * SPACING + draw.randrange(SPACING // 2)
+    first_step = number * SPACING + random.Random(f"{seed} {number}").randrange(SPACING // 2)
     _wait(training, "the run before the fault", lambda: _trains(training, first_step))
     before = steps_made(places)
     usual = statistics.median(b.time - a.time for a, b in zip(before[-SETTLED - 1 :], before[-SETTLED:]))
     training.mark()
     began = time.time()
-    kind.inject(training, fault.host, draw)
+    kind.inject(training, fault.host)
     found: list[str] = []
 
     def is_noticed() -> bool:
@@ -76,15 +72,10 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
 
     _wait(training, f"a line about {fault.kind} on {fault.host}", is_noticed)
     noticed, peak = time.time(), max(made.step for made in steps_made(places))
-    if kind.remedy is not None:
-        kind.remedy(training)
-    saved = _saved(training) if kind.must_save else None
 
     def is_over() -> bool:
         last = steps_made(places)[-1]
-        newer = saved is None or _saved(training) > saved
-        is_new = last.started > began if kind.restarts else last.time > noticed
-        return is_new and last.step > peak and last.ranks == len(training.present) and newer
+        return last.started > began and last.step > peak and last.ranks == len(training.present)
 
     _wait(training, f"the run after {fault.kind} on {fault.host}", is_over)
     after = steps_made(places)
@@ -98,7 +89,6 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
         round(noticed - began, 2),
         len(made) - new_steps,
         round(max(0.0, after[-1].time - began - new_steps * usual), 2),
-        kind.told,
     )
 
 
@@ -106,12 +96,6 @@ def _shown(training: Training, line: str) -> str:
     """A line without torch's beginning, and without the places of this machine."""
     bare = _TORCH.sub("", line.strip())
     return bare.replace(str(training.places.root), "DIR").replace(sys.executable, "python")
-
-
-def _saved(training: Training) -> str:
-    """The name of the newest checkpoint."""
-    newest = find_latest(training.places.run / "checkpoints")
-    return "" if newest is None else newest.name
 
 
 def _trains(training: Training, step: int) -> bool:

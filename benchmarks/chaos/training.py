@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -20,6 +19,8 @@ PORT = 29400
 RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=3,read_timeout=10"
 """An agent counts as dead after 5 s, and a start waits 3 s for more hosts."""
 _TAIL = 16 << 10
+LENGTH = 64
+"""Tokens of a row."""
 AGENT = "torch.distributed.run"
 RANK = "benchmarks.chaos.rank"
 CONFIG = {
@@ -38,7 +39,6 @@ FIRST_RATE = 0.005
 """At four times this rate the pooler's tanh saturates, and its gradients are rounding noise."""
 SAVE_INTERVAL = 10
 HANG_SECONDS, HOST_SECONDS = 5, 3
-DISK_BYTES = 64 << 20
 
 
 class Places:
@@ -46,29 +46,25 @@ class Places:
 
     Attributes:
         text: made-up text, and the shards of it.
-        shards, spare_shards: what is trained on, and the operator's copy of it.
+        shards: what is trained on.
         first: the run whose model is trained further.
-        disk: where the small disk of the run is mounted.
         run: the run that suffers the faults.
         undisturbed: the run that does not.
-        requests: see `benchmarks.chaos.rank`.
+        record: see `benchmarks.chaos.rank`.
         logs: what the hosts print.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.text, self.shards, self.spare_shards = root / "text", root / "shards", root / "spare_shards"
-        self.first, self.undisturbed = root / "first", root / "undisturbed"
-        self.disk, self.run = root / "disk", root / "disk" / "run"
-        self.requests, self.logs = root / "requests", root / "logs"
+        self.text, self.first, self.undisturbed = root / "text", root / "first", root / "undisturbed"
+        self.run, self.record, self.logs = root / "run", root / "record", root / "logs"
+        self.shards = self.text / f"train-{LENGTH}"
 
 
 def make_data(places: Places) -> None:
     """Makes shards of made-up text, and the model that is trained further."""
-    made = texts.make_shards(places.text, 64, 60)
-    shutil.copytree(made, places.shards)
-    shutil.copytree(made, places.spare_shards)
-    places.requests.mkdir()
+    texts.make_shards(places.text, LENGTH, 60)
+    places.record.mkdir()
     words = flags(places, places.first, FIRST_STEPS, rate=FIRST_RATE)
     texts.call("pipeline.pretrain", "--model", "albert-tiny", "--model-args", *MODEL, *words)
 
@@ -93,7 +89,7 @@ def flags(places: Places, output: Path, steps: int, rate: float | None = None) -
 def command(places: Places, output: Path, steps: int) -> list[str]:
     """The words after `-m` of a rank: the run goes on from the model of the first steps."""
     words = flags(places, output, steps)
-    return [RANK, str(places.requests), "--init", str(places.first / "export"), *words]
+    return [RANK, str(places.record), "--init", str(places.first / "export"), *words]
 
 
 def environment() -> dict[str, str]:
@@ -234,7 +230,7 @@ class Made:
 
 def steps_made(places: Places) -> list[Made]:
     """The last few hundred steps that were made, in their order."""
-    path = places.requests / STEPS
+    path = places.record / STEPS
     if not path.exists():
         return []
     with path.open("rb") as file:
