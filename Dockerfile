@@ -5,7 +5,7 @@
 #         deepspeed --quiet --module pipeline.pretrain --model albert-base --data /data/shards/train \
 #         --deepspeed_config ds_configs/base.json --output /data/runs/base
 #
-# torch brings the libraries of CUDA, so the base image has none. --ipc host gives NCCL and DeepSpeed enough /dev/shm.
+# torch brings the libraries of CUDA, so the base image has none. --ipc host gives NCCL enough /dev/shm.
 FROM nvidia/cuda:13.0.2-base-ubuntu24.04 AS environment
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 

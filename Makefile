@@ -16,8 +16,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 export PATH := $(BIN):$(PATH)
-# DeepSpeed compiles its shared-memory collectives once. They are kept in the environment.
-export TORCH_EXTENSIONS_DIR := $(abspath $(VENV))/torch_extensions
 # One thread per rank: ranks that each start a thread per core slow each other down.
 export OMP_NUM_THREADS ?= 1
 # Open MPI: allow root and oversubscription, both usual in containers.
@@ -135,8 +133,6 @@ $(VENV)/.installed: requirements.lock requirements-cpu.lock requirements-cuda.lo
 	$(LOCKED) -r requirements.lock
 	$(if $(filter 0,$(GPUS)),$(LOCKED) -r requirements-cpu.lock 2>/dev/null ||) $(LOCKED) -r requirements-cuda.lock
 	pip check
-	@echo "compiling DeepSpeed's collectives for this processor (once)"
-	@python -c 'from deepspeed.accelerator import get_accelerator as a; a().device_name() == "cpu" and a().create_op_builder("ShareMemCommBuilder").load(verbose=False)'
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.installed requirements-dev.lock

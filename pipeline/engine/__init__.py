@@ -12,5 +12,5 @@ workarounds       workarounds for DeepSpeed bugs, rejected settings, and the com
 stand_ins         takes the place of modules of DeepSpeed that no setting here uses
 estimates         memory and time of training, by formulas
 hardware          this rank's accelerator; data sheets of GPU kinds
-ranks             this process as a rank, and room in /dev/shm for its buffer
+ranks             this process as a rank, and room for it in memory
 """

@@ -5,22 +5,16 @@ tests/pipeline/engine/test_workarounds.py shows each bug without its workaround.
 test fails and says that the workaround can be removed.
 """
 
-import fcntl
 import importlib
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import deepspeed
 import torch
-import torch.distributed as dist
 from deepspeed import DeepSpeedEngine
-from deepspeed.accelerator import get_accelerator
 
-from common.errors import UserError, one_line
+from common.errors import UserError
 from pipeline.engine.lamb import squared_norms
-from pipeline.engine.ranks import SHARED_MEMORY, buffer_prefix
 
 DEEPSPEED = "0.19.8"
 
@@ -36,67 +30,14 @@ def check_version() -> None:
 
 
 def init_distributed(backend: str | None = None) -> None:
-    """Calls deepspeed.init_distributed and removes the names of its shared memory. Collective.
+    """Calls deepspeed.init_distributed without the sums in shared memory of a processor's ranks. Collective.
 
-    ops/csrc/cpu/comm/shm.cpp creates buffers of 69 MB per rank in /dev/shm and never unlinks them. Without this, each
-    job leaves its buffers there, until the memory is full. After every rank has opened the others' buffers, the names
-    are not needed.
+    DeepSpeed would compile ops/csrc/cpu/comm/shm.cpp, for a minute, and keep 69 MB per rank in /dev/shm without end. Of
+    its functions only `inference_all_reduce` uses this, which training does not call.
     """
-    watch_builds()
-    # Each rank would print "built successfully", also where nothing is built. (deepspeed.comm.torch is torch itself.)
-    vars(importlib.import_module("deepspeed.comm.torch"))["print"] = lambda *_: None
+    # By its name in sys.modules: the attribute `torch` of deepspeed.comm is torch itself.
+    vars(importlib.import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
     deepspeed.init_distributed(backend, verbose=False)
-    if get_accelerator().device_name() == "cpu":
-        dist.barrier()
-        shared_memory().unlink(missing_ok=True)
-
-
-def shared_memory() -> Path:
-    """The file of this rank's buffer for sums among the ranks of one host."""
-    return SHARED_MEMORY / f"{buffer_prefix()}{os.environ['RANK']}"
-
-
-def watch_builds() -> None:
-    """Announces every later build of a DeepSpeed extension in this process, and removes the lock of a killed build.
-
-    torch holds an empty file `lock` in the extension's directory while it builds. A killed build leaves it behind, and
-    every later start waits for it without end (torch/utils/file_baton.py). So each process of this project holds a
-    shared flock on `in_use` beside it, which the kernel releases when the process ends. If nobody else holds it, the
-    lock belongs to a killed build. A build that fails is a UserError, such as on a machine without nvcc.
-    """
-    from deepspeed.ops.op_builder.builder import OpBuilder
-    from torch.utils.cpp_extension import _get_build_directory
-
-    jit_load = OpBuilder.jit_load
-    if getattr(jit_load, "is_watched", False):
-        return
-
-    def watched(builder: Any, verbose: bool = True) -> Any:
-        name, directory = builder.name, Path(_get_build_directory(builder.name, verbose=False))
-        if not (directory / f"{name}.so").exists() and os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"compiling {name} (once, into {directory}); this can take minutes", flush=True)
-        with (directory / "in_use").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (directory / "lock").unlink(missing_ok=True)
-            except BlockingIOError:
-                pass  # another process is inside, and the lock is its own
-            fcntl.flock(file, fcntl.LOCK_SH)
-            try:
-                try:
-                    return jit_load(builder, verbose)
-                except FileNotFoundError as error:
-                    if error.filename != str(directory / "lock"):
-                        raise
-                    return jit_load(builder, verbose)  # a program without `in_use` took this lock for its own
-            except Exception as error:  # of many kinds: no compiler, no nvcc, no GPU, another CUDA than torch's
-                raise UserError(
-                    f"DeepSpeed cannot build its extension {name}: {one_line(error)}; install the compiler and the "
-                    "CUDA toolkit that torch was built with"
-                ) from error
-
-    watched.is_watched = True  # type: ignore[attr-defined]
-    OpBuilder.jit_load = watched
 
 
 def apply(engine: DeepSpeedEngine) -> None:

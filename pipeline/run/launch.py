@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from common.environment import whole_number
 from common.errors import UserError
 from common.files import places
 from pipeline.checkpoint import mirror
@@ -80,10 +79,7 @@ def run_command(
                     if rendezvous.rank == 0:  # the others wait for what it restores
                         report_user_error(error, 0)
                     raise
-            prepared = prepare(args, world_size)
-        if whole_number("LOCAL_RANK") == 0:
-            ranks.check_shared_memory()
-        return prepared
+            return prepare(args, world_size)
 
     checked = rendezvous.agree(check, lambda prepared: prepared.facts)
     if checked.finished:

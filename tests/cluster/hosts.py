@@ -49,8 +49,6 @@ class Cluster(Switch):
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "eth0",
         }
-        if extensions := os.environ.get("TORCH_EXTENSIONS_DIR"):
-            exported["TORCH_EXTENSIONS_DIR"] = extensions
         (self.home / ".deepspeed_env").write_text("".join(f"{name}={value}\n" for name, value in exported.items()))
         as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self.environment = {**os.environ, **exported, **as_root, "HOME": str(self.home)}

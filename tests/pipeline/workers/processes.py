@@ -39,15 +39,13 @@ def _start(
         OMP_NUM_THREADS="1",
     )
     torch.set_num_threads(1)
-    import deepspeed  # after DS_ACCELERATOR is set
 
     from pipeline.engine import workarounds
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     # DeepSpeed calls torch's collectives by names that torch is about to drop.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
-    workarounds.watch_builds()  # as every process of the project that loads the collectives
-    deepspeed.init_distributed("gloo", verbose=False)
+    workarounds.init_distributed("gloo")
     value = work(*arguments)
     if rank == 0:
         torch.save(value, result)
