@@ -90,6 +90,18 @@ def sample_corpus() -> Path:
     return directory
 
 
+@pytest.fixture
+def flash_on_processor() -> Iterator[None]:
+    """FlashAttention's operator computes on a processor, too."""
+    import torch
+
+    from tests.model import flash_stand_in
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        flash_stand_in.install(library)
+        yield
+
+
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[ObjectStore]:
     """An S3 server on loopback; `s3` gives its environment to a test."""

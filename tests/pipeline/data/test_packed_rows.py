@@ -9,7 +9,6 @@ from model import AlbertForPreTraining, ExecutionOptions
 from pipeline.data.packed_rows import offset_count, sequence_offsets
 from pipeline.data.prefetch import to_device
 from tests.model.examples import few_examples, gradients, tiny_config
-from tests.model.layers.test_attention import by_products
 from tests.pipeline.data.test_collate import collator, random_shards
 
 
@@ -37,18 +36,10 @@ def test_there_are_few_numbers_of_offsets() -> None:
         assert number <= offset_count(number) < 1.25 * number + 1
 
 
-def test_a_batch_with_offsets_trains_as_under_a_mask(monkeypatch) -> None:
-    """With plain products in place of FlashAttention's operator, which needs a GPU."""
-    shards = random_shards()
-    batch = collator(shards).read([0] * 4, [0, 3, -1, 7])
-    asked = []
-
-    def note(query, key, value, starts, *more, **options):
-        asked.append(starts.tolist())
-        return by_products(query, key, value, starts, *more, **options)
-
-    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", note)
+def test_a_batch_with_offsets_trains_as_under_a_mask(flash_on_processor: None) -> None:
+    batch = collator(random_shards()).read([0] * 4, [0, 3, -1, 7])
     inputs = to_device(batch, "cpu")
+    assert inputs["cu_seqlens"].tolist() == sequence_offsets(batch.sequence_ids).tolist()
     config = tiny_config(vocab_size=200, max_position_embeddings=64)
     results = []
     for kernel in ("flash", "masked"):
@@ -57,6 +48,6 @@ def test_a_batch_with_offsets_trains_as_under_a_mask(monkeypatch) -> None:
         output = model(**inputs)
         (output.mlm_loss_sum + output.sentence_loss_sum).backward()
         results.append({"mlm": output.mlm_loss_sum.detach()} | gradients(model))
-    assert asked == [sequence_offsets(batch.sequence_ids).tolist()] * config.num_hidden_layers
+    whole = torch.cat([value.flatten() for value in results[1].values()]).norm()
     for name, value in results[0].items():
-        torch.testing.assert_close(value, results[1][name], atol=2e-5, rtol=2e-5, msg=name)
+        assert (value - results[1][name]).norm() <= 3e-7 * whole, name

@@ -12,14 +12,14 @@ pytestmark = pytest.mark.slow
 COUNTERS = torch._dynamo.utils.counters
 
 
-def graphs_of(corpus, batches: int, sharing: str = "all", **options) -> int:
+def graphs_of(corpus, batches: int, sharing: str = "all", dropout: float = 0.1, **options) -> int:
     """The graphs of a model that trains on batches of shards, with an evaluation of a batch before and after."""
     torch.compiler.reset()
     COUNTERS.clear()
     collator = open_collator(corpus.train)
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "embedding_size": 16}
     sizes |= {"vocab_size": len(collator.continues_word), "max_position_embeddings": collator.shape.sequence_length}
-    sizes |= {"parameter_sharing": sharing, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    sizes |= {"parameter_sharing": sharing, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes), ExecutionOptions(compile=True, **options))
     for number in range(batches):
         inputs = to_device(batch_of(collator, number, 2), torch.device("cpu"))
@@ -34,6 +34,13 @@ def graphs_of(corpus, batches: int, sharing: str = "all", **options) -> int:
 
 def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_200_batches(corpus) -> None:
     assert graphs_of(corpus, 200, chunked_loss=True) == 2
+
+
+def test_flash_attention_takes_other_offsets_in_each_batch_without_another_graph(
+    corpus, flash_on_processor: None
+) -> None:
+    options = {"attention": "flash", "chunked_loss": True, "compile_backend": "aot_eager"}
+    assert graphs_of(corpus, 20, dropout=0.0, **options) <= 2 * 3  # for each number of offsets, of which there are few
 
 
 @pytest.mark.parametrize("what", ACTIVATION_CHECKPOINTING)

@@ -95,6 +95,7 @@ REIMPLEMENTED = [
         for stage in (2, 3)
     ],
     Run("compiled", 1, 12, flags=("--compile",)),
+    *[Run(f"chunked loss at stage {stage}", stage=stage, flags=("--chunked-loss",)) for stage in (1, 2, 3)],
 ]
 OTHERS = ("parameter_sharing=none", "hidden_dropout_prob=0.1", "--objective", "mlm")
 OBJECTIVES = [

@@ -43,7 +43,13 @@ from tests.pipeline.training.loop_runs import (
     Run,
 )
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.runs import Ended, run_by_a_counted_clock, run_each, run_on_a_disk_that_fills_up
+from tests.pipeline.workers.runs import (
+    Ended,
+    run_by_a_counted_clock,
+    run_each,
+    run_on_a_disk_that_fills_up,
+    run_with_flash,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +112,11 @@ MEANS = (
 def test_how_it_runs_does_not_change_what_it_computes(ended: Ends, folder: Path, alone: Run, run: Run) -> None:
     for made in (alone, run):
         assert ended(made).status == 0, ended(made).stderr
+    check_equal(folder, alone, run)
+
+
+def check_equal(folder: Path, alone: Run, run: Run) -> None:
+    """Both runs logged the same numbers, and the same means up to rounding."""
     for split in ("train", "eval"):
         wanted = records(folder, alone, split)
         for found, record in zip(records(folder, run, split), wanted, strict=True):
@@ -115,6 +126,15 @@ def test_how_it_runs_does_not_change_what_it_computes(ended: Ends, folder: Path,
                 assert found[name] == pytest.approx(record[name], rel=1e-5, abs=rounding), (split, name)
             for name in ("step", "samples", "tokens", "interval_tokens", "predictions", "pairs"):
                 assert found.get(name) == record.get(name), (split, name)
+
+
+def test_flash_attention_changes_nothing_at_any_stage(ended: Ends, folder: Path, corpus: Any) -> None:
+    assert ended(SPLITS[0]).status == 0
+    runs = [Run(f"flash at stage {stage}", stage=stage) for stage in (1, 2, 3)]
+    ends = processes.run(2, run_with_flash, [run.command(corpus, folder) for run in runs], scratch=folder)
+    for run, end in zip(runs, ends, strict=True):
+        assert end.status == 0, end.stderr
+        check_equal(folder, SPLITS[0], run)
 
 
 def gradients(tag: Path) -> dict[str, Tensor]:

@@ -17,8 +17,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
+import torch
+
 from pipeline import pretrain
 from pipeline.checkpoint.saver import Saver
+from tests.model import flash_stand_in
 from tests.pipeline.workers.cases.lamb import claim_fp16
 
 
@@ -39,6 +42,14 @@ def run_each(commands: list[tuple[list[str], int | None]]) -> list[Ended]:
 def run_one(command: list[str]) -> Ended:
     """Runs one command line to its end."""
     return _run(command, lambda step: None)
+
+
+def run_with_flash(commands: list[list[str]]) -> list[Ended]:
+    """Runs each command line with FlashAttention's operator, which computes on this processor here."""
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        flash_stand_in.install(library)
+        with mock.patch("model.albert.choose_kernel", return_value="flash"):
+            return [run_one(command) for command in commands]
 
 
 def run_by_a_counted_clock(commands: list[list[str]], tick: float) -> list[Ended]:
