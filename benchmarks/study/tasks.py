@@ -19,7 +19,7 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.finetuning.fine_tuning import make_features
 from pipeline.tasks.files import reading
 from pipeline.tasks.files.glue import GlueFiles
-from pipeline.tasks.files.squad import SquadFiles
+from pipeline.tasks.files.passages import SquadFiles
 from pipeline.tasks.files.tables import read_text
 from pipeline.tasks.task import SpanLimits, Task
 

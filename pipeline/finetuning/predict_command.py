@@ -50,10 +50,12 @@ def predict(args: argparse.Namespace) -> Rows:
     predictor = open_predictor(args.run)
     task = predictor.require_task()
     columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
-    rows, examples = read(task, columns, args.input, args.delimiter)
-    _refuse_columns(rows, task.kind.record_names)
+    table = read_rows(args.input, args.delimiter)
+    check_columns(table, columns, labelled=False)
+    _refuse_columns(table.rows, task.kind.record_names)
+    examples = _read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
     by_id = predictor.answer([example for example in examples if example is not None], args.batch_size)
-    return [{**row, **({} if example is None else by_id[example.id])} for row, example in zip(rows, examples)]
+    return [{**row, **({} if example is None else by_id[example.id])} for row, example in zip(table.rows, examples)]
 
 
 def embed_texts(args: argparse.Namespace) -> Rows:
@@ -102,23 +104,6 @@ def columns_for(task: Task, text: str | None, second_text: str | None, choices: 
         second_text=second_text or columns.second_text,
         choices=tuple(choices) or columns.choices,
     )
-
-
-def read(task: Task, columns: Columns, source: str, delimiter: str | None) -> tuple[Sequence[Row], Sequence[Any]]:
-    """What is written before each prediction, and the examples: of a table, or of an official file of the task.
-
-    A row of a table that cannot be read gives None and a line on stderr. Raises UserError, which names file and line,
-    for other content, and if no row can be read.
-    """
-    if source == PIPE or task.files is None or delimiter is not None:
-        table = read_rows(source, delimiter)
-    elif task.files.is_official(Path(source)):
-        examples = task.files.read(task, "test", [Path(source)])
-        return [{"id": example.id} for example in examples], examples
-    else:
-        table = task.files.read_table(Path(source))
-    check_columns(table, columns, labelled=False)
-    return table.rows, _read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
 
 
 def _read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T]) -> list[T | None]:

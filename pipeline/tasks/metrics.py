@@ -124,11 +124,6 @@ METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {
 """By name: functions of predictions (N,) and labels (N,)."""
 
 
-def is_share(name: str) -> bool:
-    """Whether people read a metric in percent."""
-    return name not in ("matthews", "pearson", "spearman", "rmse")
-
-
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """The softmax of logits (N, C), (N, C)."""
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))  # (N, C)

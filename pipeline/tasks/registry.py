@@ -4,8 +4,7 @@ from typing import Any
 
 from common.errors import UserError
 from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
-from pipeline.tasks.files.race import RaceFiles
-from pipeline.tasks.files.squad import SquadFiles
+from pipeline.tasks.files.passages import RaceFiles, SquadFiles
 from pipeline.tasks.kinds import KINDS
 from pipeline.tasks.task import Hyperparameters, Task
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from common.files import atomic
 from common.files.json_files import Positive
-from pipeline.tasks.files import tables
 from pipeline.tasks.kind import Kind
 
 Examples = Sequence[Any]
@@ -114,14 +113,6 @@ class TaskFiles(ABC):
     @abstractmethod
     def read_dataset(self, task: "Task", split: str, rows: Any, place: str) -> Examples:
         """The examples in `rows` (a `datasets.Dataset`). Raises UserError, which names `place`, for broken content."""
-
-    def is_official(self, path: Path) -> bool:
-        """Whether a single file, such as the input of `pipeline.predict`, is read by `read` and not as a table."""
-        return False
-
-    def read_table(self, path: Path) -> "tables.Table":
-        """A single file that is a table. Raises UserError for broken content."""
-        return tables.read_table(path)
 
     @abstractmethod
     def write_submission(self, task: "Task", split: str, predictions: Any, directory: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from pipeline.tasks.files.rows import Labelling, read_examples
-from pipeline.tasks.files.tables import Row, Table, index_of, read_table, read_text
+from pipeline.tasks.files.tables import Row, Table, read_text
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
 
@@ -78,14 +78,8 @@ class GlueFiles(TaskFiles):
                 files[split] = [path]
         return files
 
-    def read_table(self, path: Path, kept: Container[str] | None = None) -> Table:
-        """See `TaskFiles.read_table`. A row may have fewer cells than the header, but no more.
-
-        Args:
-            kept: the columns that are kept in memory; None keeps all.
-        """
-        if path.suffix.lower() != ".tsv":
-            return read_table(path)
+    def read_table(self, path: Path, kept: Container[str]) -> Table:
+        """The rows of a file with the columns `kept`. A row may have fewer cells than the header, but no more."""
         lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
         while lines and not lines[-1]:
             lines.pop()
@@ -101,7 +95,7 @@ class GlueFiles(TaskFiles):
                 raise UserError(
                     f"{path}, line {number}: {len(cells)} cells instead of {len(columns)}; remove the tab in a text"
                 )
-            rows.append({name: cell for name, cell in zip(columns, cells) if kept is None or name in kept})
+            rows.append({name: cell for name, cell in zip(columns, cells) if name in kept})
         return Table(str(path), columns, rows, range(first, first + len(rows)), is_official=True)
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
@@ -141,7 +135,7 @@ class GlueFiles(TaskFiles):
         submitted = self.submitted or {"test": f"{self.directory}.tsv"}
         if split not in submitted:
             return []
-        numbers = [int(index_of(name, task.name)) for name in predictions.ids.tolist()]
+        numbers = [int(_index_of(name, task.name)) for name in predictions.ids.tolist()]
         lines = [f"{index}\t{label}\n" for index, label in sorted(zip(numbers, task.kind.spell(task, predictions)))]
         atomic.write_text(directory / submitted[split], "".join(["index\tprediction\n", *lines]))
         return [directory / submitted[split]]
@@ -158,7 +152,7 @@ def _is_for_submission(split: str) -> bool:
 def _read_examples(task: Task, split: str, table: Table, columns: Columns, index: str) -> Examples:
     """The examples of a table. Those of test files are called as the column `index` says."""
     if _is_for_submission(split) and index in table.columns:
-        ids = [index_of(str(row[index]), table.place(number)) for number, row in enumerate(table.rows)]
+        ids = [_index_of(str(row[index]), table.place(number)) for number, row in enumerate(table.rows)]
         table = dataclasses.replace(table, ids=ids)
     labelling: Labelling = "optional" if _is_for_submission(split) else "required"
     examples = read_examples(table, task.kind, columns, task.labels, labelling)
@@ -176,3 +170,10 @@ def _label_of(value: Any, order: Sequence[str]) -> Any:
     if value == -1:
         return None
     return order[value] if isinstance(value, int) and 0 <= value < len(order) else value
+
+
+def _index_of(text: str, place: str) -> str:
+    """The index of an example in a test file. Raises UserError, which names `place`, for other text."""
+    if not text.isdecimal():
+        raise UserError(f"{place}: the index {text!r} is no whole number; correct the line, or get the file again")
+    return text

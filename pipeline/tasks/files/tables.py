@@ -27,12 +27,10 @@ from common.files.json_files import read_bytes
 Row = Mapping[str, Any]
 
 MAX_FILE_BYTES = 512 << 20
-"""Of a file, or of the values in one of Parquet. The largest task of the paper has 80 MB."""
-_BYTES_PER_READ = 16 << 20
+"""The largest task of the paper has 80 MB."""
 _MAX_CELL = 1 << 30
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_INDEX = re.compile(r"0|[1-9][0-9]{0,17}")  # fits int64, and each number is spelled in one way
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ class Table:
         source: the file or data set, for messages.
         columns: their names.
         rows: by column; a row of JSON may lack columns.
-        numbers: of each row in its source: the line of a file, or the row of a data set from 0.
-        unit: what `numbers` count: "line" or "row".
+        numbers: of each row in its source: the line of a file, the row of a data set from 0, or the id of a question.
+        unit: what `numbers` are: "line", "row" or "question".
         class_names: by column, the names of its classes in their order, where the source gives them.
         ids: of the examples; None for the numbers of the rows, from 0.
         is_official: whether the rows are of a published task, in which a text may be empty.
@@ -53,7 +51,7 @@ class Table:
     source: str
     columns: tuple[str, ...]
     rows: Sequence[Row]
-    numbers: Sequence[int]
+    numbers: Sequence[int | str]
     unit: str = "line"
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ids: Sequence[str] | None = None
@@ -147,17 +145,13 @@ def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Ta
 def _has_quotes(text: str) -> bool:
     """Whether the quotes in a TSV hold cells together, as spreadsheet programs write them, and are not plain text.
 
-    If every line has as many cells as the first one, all cells with a quote must be quoted wholly. Otherwise a reader
-    that follows the quotes must come to the end.
+    Then a reader that follows the quotes comes to the end, and finds as many cells in each row.
     """
-    lines = [line.removesuffix("\r").split("\t") for line in text.split("\n") if line.strip("\r")]
-    if all(len(cells) == len(lines[0]) for cells in lines):
-        return all(_QUOTED.fullmatch(cell) for cells in lines for cell in cells if '"' in cell)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True)
     try:
-        collections.deque(csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True), maxlen=0)
+        return len({len(cells) for cells in rows if cells}) <= 1
     except csv.Error:
         return False
-    return True
 
 
 def _separated(path: Path, delimiter: str | None) -> Table:
@@ -169,24 +163,12 @@ def _parquet(path: Path) -> Table:
     import pyarrow.parquet as pq
 
     content = read_bytes(path, "check the name", MAX_FILE_BYTES)
-    rows: list[Row] = []
-    size = 0  # of the values, which is more than is stored if one value is stored for many rows
     try:
-        with pq.ParquetFile(pa.BufferReader(content)) as file:
-            columns, metadata = file.schema_arrow.names, file.metadata
-            _refuse_repeated(columns, str(path))
-            stored = sum(metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
-            count = 1 if stored > MAX_FILE_BYTES else _BYTES_PER_READ * metadata.num_rows // max(1, stored)
-            for batch in file.iter_batches(max(1, count)):
-                size += batch.nbytes
-                if max(size, stored) > MAX_FILE_BYTES:
-                    raise UserError(f"{path} holds more than {MAX_FILE_BYTES:,} bytes of values; make it smaller")
-                rows += batch.to_pylist()
-    except UserError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        table = pq.ParquetFile(pa.BufferReader(content)).read()
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is no readable Parquet file ({one_line(error)}); write it again") from None
-    return Table(str(path), tuple(columns), rows, range(len(rows)), "row")
+    _refuse_repeated(table.column_names, str(path))
+    return Table(str(path), tuple(table.column_names), table.to_pylist(), range(table.num_rows), "row")
 
 
 def _refuse_repeated(columns: Sequence[str], place: str) -> None:
@@ -248,13 +230,6 @@ def _named(value: Any, names: tuple[str, ...] | None) -> Any:
     if not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None
-
-
-def index_of(text: str, place: str) -> str:
-    """The index of an example, as a GLUE test file spells it. Raises UserError, which names `place`, for other text."""
-    if _INDEX.fullmatch(text) is None:
-        raise UserError(f"{place}: the index {text!r} is no whole number; correct the line, or get the file again")
-    return text
 
 
 def load_json(text: str, path: Path, first_line: int = 1) -> Any:

@@ -1,22 +1,19 @@
 """The kinds of tasks: each is one object with its examples, features, predictions and metrics.
 
-texts        classes and numbers of texts and pairs: GLUE
-multi_label  any number of labels for a text
+texts        classes, numbers, or any number of labels of texts and pairs: GLUE
 choices      questions with options: RACE
 tagging      a class for each token
 questions    answers in a passage: SQuAD
-logits       what the first four share: logits in .npz files, and their metrics
-answers      questions, passages and answers of SQuAD, their JSON files and metrics
-best_spans   the most probable answers of a window
+logits       what the first three share: logits in .npz files, and their metrics
+answers      questions and answers of SQuAD, their JSON files and metrics
 row_packing  texts as tokens, and sequences packed into rows
 """
 
 from pipeline.tasks.kind import Kind
 from pipeline.tasks.kinds.choices import Choice
-from pipeline.tasks.kinds.multi_label import MultiLabel
 from pipeline.tasks.kinds.questions import ConditionedSpans, Spans
 from pipeline.tasks.kinds.tagging import Tagging
-from pipeline.tasks.kinds.texts import Classification, Regression
+from pipeline.tasks.kinds.texts import Classification, MultiLabel, Regression
 
 KINDS: dict[str, Kind] = {
     kind.name: kind

@@ -1,4 +1,4 @@
-"""Questions, passages and answers of SQuAD, the JSON files of predicted answers, and the metrics.
+"""Questions and answers of SQuAD, the JSON files of predicted answers, and the metrics.
 
 The metrics are in percent, as the official scripts of versions 1.1 and 2.0 print them.
 """
@@ -21,13 +21,6 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
 @dataclass(frozen=True)
-class Passage:
-    """A passage of SQuAD; several questions share it."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Question:
     """A question of SQuAD.
 
@@ -38,7 +31,7 @@ class Question:
 
     id: str
     text: str
-    passage: Passage
+    passage: str
     answers: tuple[tuple[str, int], ...] = ()
     labelled: bool = True
 
@@ -46,14 +39,6 @@ class Question:
     def label(self) -> tuple[tuple[str, int], ...] | None:
         """See `Kind`."""
         return self.answers if self.labelled else None
-
-
-def wrong_place(passage: str, answer: str, start: int) -> str:
-    """What is wrong with an answer that is said to begin at character `start` of its passage; "" if it does."""
-    there = passage[max(0, start) :][: len(answer)]
-    if start >= 0 and answer and there == answer:
-        return ""
-    return f"says that {answer!r} is at character {start} of its passage, where {there!r} is; correct answer_start"
 
 
 @dataclass(frozen=True)

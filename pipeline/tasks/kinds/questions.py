@@ -16,15 +16,21 @@ from pipeline.data.packed_rows import sequence_length
 from pipeline.tasks.files.rows import ExampleRow
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kind import Features, Kind, Statistic
-from pipeline.tasks.kinds.answers import Answers, AnswersById, Passage, Question, Span, squad, squad_scores, wrong_place
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Question, Span, squad, squad_scores
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, Tokens, pack
 from pipeline.tasks.task import Columns, SpanLimits, Task
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from model.spans import SpanOutput
+
+    _Spans = tuple[Tensor, Tensor, Tensor]
 
 STARTS = "answer_start"
 """The column of the place of the answer, in characters of the passage."""
+END_BEAM = 5
+"""The ends that are kept for each start in the beam of a conditioned model."""
 
 
 class SpanBatch(NamedTuple):
@@ -105,7 +111,7 @@ class SpanFeatures:
         self._questions, self._limits = examples, limits
         queries = EncodedTexts(vocabulary, [question.text for question in examples])
         encode = functools.cache(OffsetEncoder(vocabulary).encode)
-        self._passages = [encode(question.passage.text) for question in examples]
+        self._passages = [encode(question.passage) for question in examples]
         self._windows: list[_QuestionWindow] = []
         for number in range(len(examples)):
             self._add_windows(number, queries[number][: min(limits.max_query_length, max_length // 2)], max_length)
@@ -146,8 +152,6 @@ class SpanFeatures:
         """The best spans of each window. A span may begin only at a token whose best window this is."""
         import torch
 
-        from pipeline.tasks.kinds.best_spans import best_spans
-
         windows = [self._windows[sample] for sample in samples]
         startable = np.zeros(batch.allowed.shape, dtype=bool)  # (N, L)
         for index, window in enumerate(windows):
@@ -180,10 +184,58 @@ class SpanFeatures:
         for first, last, score in spans[: self._limits.nbest]:
             start, end = int(tokens.starts[first]), int(tokens.ends[last])
             if start < end:
-                nbest.append(Span(question.passage.text[start:end], start, end, score))
+                nbest.append(Span(question.passage[start:end], start, end, score))
         nulls = [window.null_logit for window in windows if window.null_logit is not None]
         gold = tuple(text for text, _ in question.answers) if question.labelled else None
         return Answers(tuple(nbest), min(nulls) if nulls else None, gold)
+
+
+def best_spans(
+    output: "SpanOutput", startable: "Tensor", nbest: int, max_answer_length: int
+) -> list[list[tuple[int, int, float]]]:
+    """The `nbest` best spans of each window: first and last position in the window, and score, -inf for no span.
+
+    They are computed on the device of the logits. Letters of the shapes: N windows, L positions in the longest window,
+    T starts of a beam, A tokens of the longest answer. The score of a plain span is the sum of its two logits. The
+    score of a conditioned span is log P(start) + log P(end | start). Only the starts of the beam and the best ends of
+    each start are tried.
+
+    Args:
+        startable: bool (N, L), the positions at which a span may begin.
+        max_answer_length: tokens of the longest span.
+    """
+    if output.start_beam is None:
+        starts, ends, scores = _plain(output, startable, nbest, max_answer_length)
+    else:
+        starts, ends, scores = _conditioned(output, output.start_beam, startable, nbest, max_answer_length)
+    return [list(zip(*of_window)) for of_window in zip(starts.tolist(), ends.tolist(), scores.tolist())]
+
+
+def _plain(output: "SpanOutput", startable: "Tensor", nbest: int, longest: int) -> "_Spans":
+    import torch
+    from torch.nn import functional
+
+    start = output.start_logits.masked_fill(~startable, -torch.inf)  # (N, L)
+    end = functional.pad(output.end_logits, (0, longest - 1), value=-torch.inf)  # (N, L + A - 1)
+    scores = start[:, :, None] + end.unfold(1, longest, 1)  # (N, L, A): from each start to each of its A ends
+    best, index = scores.flatten(1).topk(min(nbest, scores.shape[1] * longest), dim=-1)
+    starts = index // longest
+    return starts, starts + index % longest, best
+
+
+def _conditioned(output: "SpanOutput", beam: "Tensor", startable: "Tensor", nbest: int, longest: int) -> "_Spans":
+    import torch
+
+    length = output.start_logits.shape[1]
+    start = torch.log_softmax(output.start_logits, dim=-1).masked_fill(~startable, -torch.inf).gather(1, beam)  # (N, T)
+    end = torch.log_softmax(output.end_logits, dim=-1)  # (N, T, L)
+    distance = torch.arange(length, device=beam.device) - beam[:, :, None]  # (N, T, L)
+    end = end.masked_fill((distance < 0) | (distance >= longest), -torch.inf)
+    ends, places = end.topk(min(END_BEAM, length), dim=-1)  # (N, T, 5)
+    scores = (start[:, :, None] + ends).flatten(1)  # (N, T * 5)
+    best, index = scores.topk(min(nbest, scores.shape[1]), dim=-1)
+    starts = beam[:, :, None].expand_as(places).flatten(1).gather(1, index)
+    return starts, places.flatten(1).gather(1, index), best
 
 
 class Spans(Kind):
@@ -222,7 +274,7 @@ class Spans(Kind):
         assert columns.second_text is not None
         passage = row.text(columns.second_text)
         answers = tuple(_accepted(row, passage)) if row.has_label else ()
-        return Question(row.id, row.text(columns.text), Passage(passage), answers, row.has_label)
+        return Question(row.id, row.text(columns.text), passage, answers, row.has_label)
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """None: the answers are texts."""
@@ -285,11 +337,15 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
                 )
         try:
             start = int(place)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             message = f"{STARTS} is {place!r:.80}, which is no whole number; correct it, or leave it out"
             raise row.mistake(message) from None
-        if wrong := wrong_place(passage, answer, start):
-            raise row.mistake(f"the row {wrong}, or leave it out")
+        there = passage[max(0, start) :][: len(answer)]
+        if start < 0 or not answer or there != answer:
+            raise row.mistake(
+                f"the row says that {answer!r} is at character {start} of its passage, where {there!r} is; correct "
+                f"{STARTS}, or leave it out"
+            )
         yield answer, start
 
 

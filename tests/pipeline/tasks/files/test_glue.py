@@ -110,7 +110,7 @@ def test_glue(name, tmp_path):
         ("cola", "train.tsv", ["gj04\t1\t", "gj04"], r"train\.tsv, line 1: fewer than 4 columns"),
         ("qqp", "test.tsv", ["id\tquestion1\tquestion2", "0\tx"], r"test\.tsv, line 2: fewer than 3 columns"),
         ("rte", "test.tsv", ["index\tsentence1\tsentence2", "4\tx\ty", "4\tz\tw"], "split test has two examples '4'"),
-        ("rte", "test.tsv", ["index\tsentence1\tsentence2", "007\tx\ty"], "line 2: the index '007' is no whole number"),
+        ("rte", "test.tsv", ["index\tsentence1\tsentence2", "x7\tx\ty"], "line 2: the index 'x7' is no whole number"),
         ("sst2", "train.tsv", ["sentence\tlabel"], "holds no example"),
         ("sst2", "train.tsv", [], "is empty"),
     ],

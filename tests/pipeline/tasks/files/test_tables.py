@@ -9,7 +9,6 @@ import pytest
 
 from common.errors import UserError
 from pipeline.finetuning.predict_command import write
-from pipeline.tasks.files import tables
 from pipeline.tasks.files.tables import from_dataset, read_table
 from tests.pipeline.tasks import own_files
 
@@ -139,13 +138,3 @@ def test_columns_are_compared_once(tmp_path):
     pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet: two columns are called 'text'; rename one"):
         read_table(tmp_path / "a.parquet")
-
-
-def test_one_stored_value_of_many_rows_has_a_bound(tmp_path, monkeypatch):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["x" * 1_000_000] * 20}), path)  # a dictionary of one value
-    assert path.stat().st_size < 2_000_000
-    assert len(read_table(path).rows) == 20
-    monkeypatch.setattr(tables, "MAX_FILE_BYTES", 5_000_000)
-    with pytest.raises(UserError, match=r"a\.parquet holds more than 5,000,000 bytes of values"):
-        read_table(path)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets
 from model.spans import SpanOutput
-from pipeline.tasks.kinds.answers import Passage, Question
-from pipeline.tasks.kinds.best_spans import best_spans
+from pipeline.tasks.kinds.answers import Question
 from pipeline.tasks.kinds.questions import (
     SpanFeatures,
     WindowSpans,
+    best_spans,
     best_window_of_tokens,
     tokens_of_answer,
     windows_of,
@@ -119,7 +119,7 @@ def test_an_answer_has_the_characters_of_the_passage(vocabulary, parts, data):
         start = sum(len(word) + len(space) for word, space in parts[:first])
         answer = "".join(word + space for word, space in parts[first : last + 1])[: -len(parts[last][1])]
         answers = ((answer, start),)
-    question = Question("q", "what is it " * data.draw(st.integers(0, 30)), Passage(text), answers)
+    question = Question("q", "what is it " * data.draw(st.integers(0, 30)), text, answers)
     limits = SpanLimits(doc_stride=data.draw(st.integers(3, 20)), max_answer_length=200)
     features = SpanFeatures(vocabulary, [question], 48, limits)
     samples = list(range(len(features.lengths)))
@@ -161,7 +161,7 @@ def test_an_answer_has_the_characters_of_the_passage(vocabulary, parts, data):
 def test_windows_without_the_answer_are_labelled_as_unanswerable(vocabulary):
     words = [f"word{number} " for number in range(80)]
     text = "".join(words)
-    question = Question("q", "where", Passage(text), (("word70", text.index("word70")),))
+    question = Question("q", "where", text, (("word70", text.index("word70")),))
     features = SpanFeatures(vocabulary, [question], 64, SpanLimits(doc_stride=16))
     batch = features.batch(range(len(features.lengths)), training=True)
     holds = [start > 0 for start in batch.start_positions]
@@ -175,11 +175,11 @@ def test_a_token_starts_answers_in_one_window_only_and_long_questions_are_cut(vo
     rng = np.random.default_rng(0)
     text = " ".join(sentences(rng, 12))
     asked = " ".join(sentences(rng, 40))
-    features = SpanFeatures(vocabulary, [Question("q", asked, Passage(text))], 64, SpanLimits(doc_stride=9, nbest=9999))
+    features = SpanFeatures(vocabulary, [Question("q", asked, text)], 64, SpanLimits(doc_stride=9, nbest=9999))
     samples = list(range(len(features.lengths)))
     asked_tokens = Encoder(vocabulary).encode([asked])[0].tolist()
     assert all(features.segments(sample)[0].tolist() == asked_tokens[:32] for sample in samples)  # half of 64
-    wide = SpanFeatures(vocabulary, [Question("q", asked, Passage(text))], 256, SpanLimits())
+    wide = SpanFeatures(vocabulary, [Question("q", asked, text)], 256, SpanLimits())
     assert wide.segments(0)[0].tolist() == asked_tokens[:64]
     starts = []
     for sample in samples:
@@ -191,7 +191,7 @@ def test_a_token_starts_answers_in_one_window_only_and_long_questions_are_cut(vo
 
 
 def test_an_empty_passage_has_no_answer_but_a_null_score(vocabulary):
-    features = SpanFeatures(vocabulary, [Question("q", "what?", Passage("  "))], 64, SpanLimits())
+    features = SpanFeatures(vocabulary, [Question("q", "what?", "  ")], 64, SpanLimits())
     batch = features.batch([0], training=False)
     assert batch.allowed.sum() == 1  # [CLS] alone
     logits = torch.zeros(1, batch.allowed.shape[1]).masked_fill(torch.from_numpy(batch.allowed) == 0, -torch.inf)
@@ -203,7 +203,7 @@ def test_an_empty_passage_has_no_answer_but_a_null_score(vocabulary):
 
 def test_the_null_score_is_the_lowest_of_the_windows(vocabulary):
     text = "some words that go on " * 20
-    features = SpanFeatures(vocabulary, [Question("q", "what?", Passage(text))], 64, SpanLimits(doc_stride=20))
+    features = SpanFeatures(vocabulary, [Question("q", "what?", text)], 64, SpanLimits(doc_stride=20))
     count = len(features.lengths)
     assert count > 2
     found = {sample: WindowSpans([(sample, sample + 1, -float(sample))], 3.0 - sample) for sample in range(count)}

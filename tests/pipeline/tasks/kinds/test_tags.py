@@ -164,11 +164,5 @@ def test_the_order_of_texts_and_the_file(tmp_path):
     turned.save(tmp_path / "dev.npz")
     again = Logits.load(tmp_path / "dev.npz")
     np.testing.assert_array_equal(again.aligned(logits).logits, logits.logits)
-    for change, message in (
-        ({"lengths": np.array([4, 2])}, "3 ids, but 2 lengths"),
-        ({"lengths": np.array([4, 2, 5])}, "11 rows, but 12 logits"),
-        ({"lengths": np.array([4, 0, 8])}, "a length of 0"),
-        ({"ids": np.array(["0", "0", "1"])}, "an id occurs twice"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            dataclasses.replace(logits, **change)
+    with pytest.raises(ValueError, match="11 rows, but 12 logits"):
+        dataclasses.replace(logits, lengths=np.array([4, 2, 5]))
