@@ -5,12 +5,12 @@ has as many positions of a block as its weight; a permutation of the block says 
 own order, epoch after epoch. So a weight changes only how fast a corpus is read, not the order of its rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from pipeline.data import rng, sampler
 from pipeline.data.collate import Batch, BatchShape, Collator, Objective, blank
 from pipeline.data.masking import MaskingSettings
 
+B = TypeVar("B")
 MAX_BLOCK = 1 << 16
 """Positions of the longest block."""
 
@@ -181,12 +182,16 @@ def corpus_seed(corpus: int, seed: int) -> int:
 
 
 def training_step(
-    mixture: Mixture, batch: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
-) -> list[Batch]:
-    """One rank's micro-batches of the global batch number `batch`, each of `micro_batch_size` rows. The last rows may
-    be empty."""
+    read: Callable[[NDArray[np.int64], int], B],
+    batch: int,
+    rank: int,
+    world_size: int,
+    micro_batch_size: int,
+    train_batch_size: int,
+) -> list[B]:
+    """One rank's micro-batches of the global batch number `batch`. `read` makes each of its positions and its size."""
     return [
-        mixture.read(
+        read(
             sampler.step_positions(batch, micro_step, rank, world_size, micro_batch_size, train_batch_size),
             micro_batch_size,
         )

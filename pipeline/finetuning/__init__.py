@@ -5,6 +5,5 @@ finetune_settings  the settings of a run, from Table 14, flags and JSON
 fine_tuning        fine-tuning as a `TrainingTask`; predictions over all ranks
 results            writes predictions, submissions and results.json
 predictor          a trained model that predicts, fills masks and embeds texts
-pretrained         what a model without the head of a task answers: filled masks, embeddings
 predict_command    the work of `pipeline.predict`: tables and pipes
 """

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.data import sampler
+from pipeline.data.mixture import training_step
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
@@ -88,21 +90,16 @@ class FineTuning:
 
     def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
         """See `TrainingTask.steps`."""
-        engine, training = self.settings.engine, self.features["train"]
+        engine, control = self.settings.engine, self.control
+        sizes = (control.rank, control.world_size, engine.micro_batch_size, engine.train_batch_size)
         for batch in batches:
-            micro_batches = []
-            for micro_step in range(engine.accumulation_steps):
-                positions = sampler.step_positions(
-                    batch,
-                    micro_step,
-                    self.control.rank,
-                    self.control.world_size,
-                    engine.micro_batch_size,
-                    engine.train_batch_size,
-                )
-                _, samples = sampler.rows_at(positions, len(training.lengths), self.settings.flags.seed)
-                micro_batches.append(training.batch(samples.tolist(), training=True))
-            yield micro_batches
+            yield training_step(self._read, batch, *sizes)
+
+    def _read(self, positions: NDArray[np.int64], size: int) -> Any:
+        """The batch of the run's `positions` (N,). A batch of fewer than `size` samples needs no empty ones."""
+        training = self.features["train"]
+        _, samples = sampler.rows_at(positions, len(training.lengths), self.settings.flags.seed)
+        return training.batch(samples.tolist(), training=True)
 
     def label_counts(self, micro_batches: Sequence[Any]) -> LabelCounts:
         """See `TrainingTask.label_counts`."""

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from common.errors import UserError, one_line
 from common.files import atomic, places
-from pipeline.finetuning import pretrained
-from pipeline.finetuning.predictor import open_predictor
+from data_prep.text.vocabulary import MASK
+from pipeline.finetuning.predictor import Fill, open_predictor
 from pipeline.tasks.files.rows import ExampleRow, check_columns
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
 from pipeline.tasks.task import Columns, Task
@@ -53,7 +53,7 @@ def predict(args: argparse.Namespace) -> Rows:
     table = read_rows(args.input, args.delimiter)
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, task.kind.record_names)
-    examples = _read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
+    examples = read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
     by_id = predictor.answer([example for example in examples if example is not None], args.batch_size)
     return [{**row, **({} if example is None else by_id[example.id])} for row, example in zip(table.rows, examples)]
 
@@ -63,7 +63,7 @@ def embed_texts(args: argparse.Namespace) -> Rows:
     table, columns = read_rows(args.input, args.delimiter), Columns(args.text_column or "text")
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, ("embedding",))
-    texts = _read_each(table, columns, lambda row: row.text(columns.text))
+    texts = read_each(table, columns, lambda row: row.text(columns.text))
     found = iter(open_predictor(args.run).embed([text for text in texts if text is not None], args.batch_size).tolist())
     return [{**row, **({} if text is None else {"embedding": next(found)})} for row, text in zip(table.rows, texts)]
 
@@ -73,11 +73,21 @@ def fill_masks(args: argparse.Namespace) -> Rows:
     predictor = open_predictor(args.run)
     filled = list(zip(args.mask, predictor.fill_mask(args.mask, args.top_k)))
     if args.out is None:
-        print("\n".join(line for text, fills in filled for line in pretrained.lines(text, fills)))
+        print("\n".join(line for text, fills in filled for line in shown_fills(text, fills)))
     return [
         {"text": text, "masks": [[{"piece": one.piece, "probability": one.probability} for one in of] for of in fills]}
         for text, fills in filled
     ]
+
+
+def shown_fills(text: str, fills: list[list[Fill]]) -> list[str]:
+    """A text and the pieces for each of its masks, for people."""
+    shown = [text]
+    for number, of_mask in enumerate(fills, start=1):
+        if len(fills) > 1:
+            shown.append(f"  {MASK} {number}:")
+        shown += [f"  {100 * one.probability:5.1f} %  {one.text}" for one in of_mask]
+    return shown
 
 
 def _refuse_columns(rows: Iterable[Row], names: Sequence[str]) -> None:
@@ -106,7 +116,7 @@ def columns_for(task: Task, text: str | None, second_text: str | None, choices: 
     )
 
 
-def _read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T]) -> list[T | None]:
+def read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T]) -> list[T | None]:
     """What `read_row` makes of each row; None, and a line on stderr, for one that it refuses."""
     made: list[T | None] = []
     faults: list[UserError] = []

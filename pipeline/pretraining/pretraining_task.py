@@ -55,7 +55,7 @@ class PreTraining:
         """See `TrainingTask.steps`."""
         for batch in batches:
             yield training_step(
-                self.training,
+                self.training.read,
                 batch,
                 self.control.rank,
                 self.control.world_size,

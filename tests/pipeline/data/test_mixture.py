@@ -47,8 +47,8 @@ def test_each_row_of_a_mixture_is_what_its_corpus_gives(weights):
 def test_a_step_of_a_mixture_is_the_same_however_it_is_split(world, micro):
     mixed = mixture((2, 1))
     for step in range(3):
-        (whole,) = training_step(mixed, step, 0, 1, 12, 12)
-        parts = [batch for rank in range(world) for batch in training_step(mixed, step, rank, world, micro, 12)]
+        (whole,) = training_step(mixed.read, step, 0, 1, 12, 12)
+        parts = [batch for rank in range(world) for batch in training_step(mixed.read, step, rank, world, micro, 12)]
         assert {tuple(field.shape[0] for field in part) for part in parts} == {(micro,) * len(whole)}, "one shape"
         for read, wanted in zip(zip(*parts), whole):
             rows = np.concatenate(read)

@@ -8,7 +8,8 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import predict
-from pipeline.finetuning import pretrained
+from pipeline.finetuning import predictor
+from pipeline.finetuning.predict_command import shown_fills
 from tests.pipeline.sharing import runs
 
 TEXTS = [
@@ -43,10 +44,10 @@ def small(corpus, tmp_path_factory):
 def test_the_same_as_transformers(small, text):
     model, vocabulary, directory = small
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
-    assert pretrained.encode(vocabulary, text) == tokenizer(text)["input_ids"]
+    assert predictor.encode(vocabulary, text) == tokenizer(text)["input_ids"]
     theirs = transformers.pipeline("fill-mask", str(directory), tokenizer=tokenizer, top_k=3)(text)
     theirs = theirs if text.count("[MASK]") > 1 else [theirs]
-    mine = pretrained.fill(model, vocabulary, text, 3)
+    mine = predictor.fill(model, vocabulary, text, 3)
     assert len(mine) == len(theirs) == text.count("[MASK]")
     for ours, reference in zip(mine, theirs):
         assert [vocabulary.pieces.index(one.piece) for one in ours] == [one["token"] for one in reference]
@@ -55,7 +56,7 @@ def test_the_same_as_transformers(small, text):
 
 def test_unknown_characters_beside_a_mask(small):
     _, vocabulary, _ = small
-    ids = pretrained.encode(vocabulary, "☃[MASK]☃ \ue000 vi")
+    ids = predictor.encode(vocabulary, "☃[MASK]☃ \ue000 vi")
     assert ids.count(4) == 1
     assert ids[ids.index(4) - 1] == ids[ids.index(4) + 1] == 1
 
@@ -67,17 +68,17 @@ def test_mistakes(small):
         ("bafilon " * 40 + "[MASK]", "tokens, and the model 32 positions; shorten 'bafilon"),
     ):
         with pytest.raises(UserError) as error:
-            pretrained.fill(model, vocabulary, text, 3)
+            predictor.fill(model, vocabulary, text, 3)
         assert message in str(error.value)
 
 
 def test_lines_for_people(small):
     model, vocabulary, _ = small
-    one = pretrained.lines("A [MASK].", pretrained.fill(model, vocabulary, "A [MASK].", 2))
+    one = shown_fills("A [MASK].", predictor.fill(model, vocabulary, "A [MASK].", 2))
     assert one[0] == "A [MASK]."
     assert len(one) == 3
     assert all(" %  " in line for line in one[1:])
-    two = pretrained.lines("[MASK] [MASK]", pretrained.fill(model, vocabulary, "[MASK] [MASK]", 1))
+    two = shown_fills("[MASK] [MASK]", predictor.fill(model, vocabulary, "[MASK] [MASK]", 1))
     assert [line.strip() for line in two if "%" not in line] == ["[MASK] [MASK]", "[MASK] 1:", "[MASK] 2:"]
 
 

@@ -1,6 +1,5 @@
 """The columns that prediction reads: those of the run, and in their place those that the command line names."""
 
-import dataclasses
 import json
 import re
 
@@ -8,7 +7,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline import predict
-from pipeline.finetuning.predict_command import columns_for, read, write
+from pipeline.finetuning.predict_command import columns_for, read_each, read_rows, write
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Columns
@@ -42,11 +41,9 @@ def test_every_format_holds_the_same_rows(tmp_path, ending):
 def test_a_row_that_cannot_be_read_is_named_and_the_others_are_predicted(tmp_path, capsys):
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps({"sentence": text}) + "\n" for text in ("good", " ", 5, "bad")))
-    own = dataclasses.replace(TASKS["sst2"], files=None)
-    rows, examples = read(own, Columns("sentence"), str(path), None)
-    assert [example and example.first for example in examples] == ["good", None, None, "bad"]
-    assert len(rows) == 4
+    texts = read_each(read_rows(str(path), None), Columns("sentence"), lambda row: row.text("sentence"))
+    assert texts == ["good", None, None, "bad"]
     assert re.findall(r"no prediction for \S+, line (\d+): column 'sentence' is", capsys.readouterr().err) == ["2", "3"]
     path.write_text('{"sentence": ""}\n')
     with pytest.raises(UserError, match="line 1: column 'sentence' is empty"):
-        read(own, Columns("sentence"), str(path), None)
+        read_each(read_rows(str(path), None), Columns("sentence"), lambda row: row.text("sentence"))

@@ -56,7 +56,7 @@ def fill(found):
 def first_batch(found):
     places = {directory: directory for directory in found.settings.data}
     training, _ = open_data(found.settings, found.vocabulary, places)
-    (batch,) = training_step(training, 0, 0, 1, 4, 4)
+    (batch,) = training_step(training.read, 0, 0, 1, 4, 4)
     return type(batch)(*map(torch.from_numpy, batch))
 
 
