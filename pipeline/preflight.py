@@ -38,6 +38,7 @@ from common.files import places
 from common.files.json_files import read_text
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
+from pipeline.engine.hardware import missing_for_compilation
 
 SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 """Directories and files of the project that must be the same on all hosts."""
@@ -345,7 +346,10 @@ def _try_gpus() -> tuple[int, list[str]]:
         return 0, []
     said = lines_of(sys.executable, "-c", _TRIAL, seconds=_TORCH_SECONDS) or ["torch does not start, or ends"]
     count, advice = said.count("computes"), 'see `nvidia-smi` there, and README, "GPU drivers"'
-    return count, [f"torch cannot compute on its GPUs: {line}; {advice}" for line in said[count:]]
+    lines = [f"torch cannot compute on its GPUs: {line}; {advice}" for line in said[count:]]
+    if missing := missing_for_compilation():
+        lines.append(f"{missing}; install what is missing, or train with --compile off")
+    return count, lines
 
 
 def _open(port: int) -> list[str]:

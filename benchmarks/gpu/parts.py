@@ -30,7 +30,8 @@ from pipeline.engine.hardware import GPUS, Cluster, Hardware
 Result = dict[str, Any]
 LIMIT_SECONDS = 590
 """After so long a part is ended. Runs of training go on at the next start."""
-TEST_FILES = ("kernels", "models", "training")
+TEST_FILES = {"kernels": 1, "models": 1, "training": 1, "several_devices": 2}
+"""Files of tests/gpu/, and the GPUs that each needs."""
 TESTS = REPOSITORY / "tests" / "gpu"
 SCALING_STEPS, PRESET_STEPS = 30, 6
 
@@ -59,8 +60,8 @@ def parts() -> list[Part]:
         for model in speed.MODELS
     ]
     found += [
-        Part(f"tests-{name}", f"the tests of tests/gpu/test_{name}.py", partial(run_tests, name=name))
-        for name in TEST_FILES
+        Part(f"tests-{name}", f"the tests of tests/gpu/test_{name}.py", partial(run_tests, name=name), gpus)
+        for name, gpus in TEST_FILES.items()
     ]
     for model in speed.MODELS:
         for length in speed.LENGTHS:

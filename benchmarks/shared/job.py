@@ -19,12 +19,14 @@ class Job:
         output: of the run.
         ranks: how many.
         device: "cpu" or "cuda".
+        module: what each rank runs, with the words before `flags`.
     """
 
     flags: list[str]
     output: Path
     ranks: int
     device: str = "cpu"
+    module: tuple[str, ...] = ("pipeline.pretrain",)
 
     @property
     def checkpoints(self) -> Path:
@@ -47,7 +49,7 @@ class Job:
 
     def start_rank(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Starts one rank with this environment."""
-        words = [sys.executable, "-m", "pipeline.pretrain", *self.flags, "--output", str(self.output)]
+        words = [sys.executable, "-m", *self.module, *self.flags, "--output", str(self.output)]
         with self.log.open("ab") as log:
             return subprocess.Popen(words, env=environment, stdout=log, stderr=log)
 

@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.environment import whole_number
 from common.errors import UserError, one_line
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
@@ -66,6 +67,17 @@ def detect_hardware() -> Hardware:
         else bool(accelerator.is_bf16_supported()),
         torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0) and not missing_for_compilation(),
     )
+
+
+MAX_COMPILE_THREADS = 32
+"""torch's own limit."""
+
+
+def limit_compile_threads() -> None:
+    """Shares the cores of this host among the compilers of its ranks. Otherwise each starts a thread per core."""
+    ranks = whole_number("LOCAL_WORLD_SIZE", low=1, default=whole_number("LOCAL_SIZE", low=1, default=1))
+    threads = min(MAX_COMPILE_THREADS, len(os.sched_getaffinity(0)), max(1, (os.cpu_count() or 1) // ranks))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
 
 
 def missing_for_compilation() -> str:

@@ -15,7 +15,7 @@ from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.deepspeed_config import EngineConfig
-from pipeline.engine.hardware import Hardware
+from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import open_corpora
 from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, lengths_of, skipped_batches_of
@@ -191,6 +191,8 @@ def _execution_options(
         raise UserError(
             "--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph; leave the flag out"
         )
+    if flags.compile == "on" and (missing := missing_for_compilation()):
+        raise UserError(f"--compile: {missing}; install what is missing, or leave the flag out")
     compiles = hardware.compiles and below_stage_3 and flags.attention != "sequences"
     try:
         execution = ExecutionOptions(

@@ -17,7 +17,7 @@ from pipeline.data.collate import Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture
 from pipeline.distributed.control import ControlGroup
-from pipeline.engine.hardware import detect_hardware, make_deterministic
+from pipeline.engine.hardware import detect_hardware, make_deterministic, missing_for_compilation
 from pipeline.pretraining import host_data
 from pipeline.pretraining.corpora import describe_missing_labels
 from pipeline.pretraining.distillation_task import Distillation
@@ -68,7 +68,13 @@ class PretrainRecipe(Recipe):
 
     def facts(self) -> Mapping[str, str]:
         """See `Recipe`."""
-        return {"the length": str(self.settings.lengths), "what is skipped": str(self.settings.skipped_batches)}
+        compiles = self.flags.compile != "off" and self.settings.engine.device != "CPU"
+        missing = missing_for_compilation() if compiles else ""
+        return {
+            "what torch.compile finds (or give --compile off)": missing or "all that it needs",
+            "the length": str(self.settings.lengths),
+            "what is skipped": str(self.settings.skipped_batches),
+        }
 
     def open(self, control: ControlGroup) -> PreTraining:
         """Checks or copies the shards on each host, and opens them. See `Recipe`."""

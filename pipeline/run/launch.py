@@ -20,7 +20,7 @@ from pipeline.checkpoint import mirror
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
 from pipeline.distributed.watch import Watch
-from pipeline.engine import ranks, stand_ins
+from pipeline.engine import hardware, ranks, stand_ins
 from pipeline.engine.ranks import find_rank
 
 
@@ -65,6 +65,7 @@ def run_command(
         find_rank()
         world_size = int(os.environ["WORLD_SIZE"])
         raise_file_limit()
+        hardware.limit_compile_threads()
         rendezvous = Rendezvous()
     except UserError as error:
         return _refuse_alone(error)

@@ -61,9 +61,9 @@ def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], Non
         f"the run in {output}": ", ".join(on_disk),
         **{f"the setting {name}": json.dumps(value) for name, value in first.record().identity().items()},
         "the precision": first.engine.precision,
+        **recipes[0].facts(),
         # Ranks that compute in different ways could send their gradients in different orders.
         "how the model runs": str(first.execution),
-        **recipes[0].facts(),
     }
     is_finished = all(recipe.is_done for recipe in recipes)
     is_finished &= summarise is None or (output / RESULTS).exists()

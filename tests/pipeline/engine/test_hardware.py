@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from common.errors import UserError
-from pipeline.engine.hardware import check_gpus_are_usable, detect_hardware
+from pipeline.engine.hardware import check_gpus_are_usable, detect_hardware, limit_compile_threads
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.stand_ins import nvidia_smi
 
@@ -78,6 +78,26 @@ def test_where_torch_uses_what_is_asked_for_nothing_is_wrong(monkeypatch: pytest
         check_gpus_are_usable()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     check_gpus_are_usable()
+
+
+@pytest.mark.parametrize(
+    ("variables", "cores", "threads"),
+    [({}, 64, 32), ({"LOCAL_SIZE": "8"}, 64, 8), ({"LOCAL_WORLD_SIZE": "8"}, 4, 1)],
+)
+def test_the_ranks_of_a_host_share_its_cores_for_compiling(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], cores: int, threads: int
+) -> None:
+    for name in ("LOCAL_SIZE", "LOCAL_WORLD_SIZE", "TORCHINDUCTOR_COMPILE_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    limit_compile_threads()
+    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == str(threads)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "5")
+    limit_compile_threads()
+    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "5"
 
 
 @pytest.mark.parametrize("is_native", [False, True])

@@ -61,6 +61,13 @@ def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware,
         resolve(words | more, hardware=hardware)
 
 
+def test_compile_needs_a_compiler(words, monkeypatch):
+    monkeypatch.setattr("pipeline.pretraining.pretrain_settings.missing_for_compilation", lambda: "it needs gcc")
+    with pytest.raises(UserError, match="--compile: it needs gcc; install"):
+        resolve(words | {"--compile": None}, hardware=GPU)
+    assert not resolve(words | {"--compile": "off"}, hardware=GPU).execution.compile
+
+
 def test_compile_is_refused_at_stage_3_only(words, tmp_path):
     assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
