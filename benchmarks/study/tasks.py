@@ -143,7 +143,7 @@ def pieces_of(task: Task, files: Sequence[Path]) -> Pieces:
     """The content of the official files of a split. Pieces of SQuAD are articles."""
     if isinstance(task.files, GlueFiles):
         lines = [line.rstrip("\r") for line in read_text(files[0]).rstrip("\r\n").split("\n")]
-        first = task.files.read_table(files[0], ()).numbers[0] - 1
+        first = int(task.files.read_table(files[0], ()).numbers[0]) - 1
         return Pieces(".tsv", "".join(f"{line}\n" for line in lines[:first]), "\n", "\n", lines[first:])
     if isinstance(task.files, SquadFiles):
         articles = [json.dumps(one) for file in files for one in json.loads(read_text(file))["data"]]
