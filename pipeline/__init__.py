@@ -12,7 +12,7 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
 
     pretraining/  pre-trains on shards
     finetuning/   fine-tunes on a task of the paper, or on own files; predicts
-    sharing/      exports, model cards, the Hugging Face hub
+    sharing/      exports and model cards
     analysis/     compares and combines finished runs; reproduces the tables of the paper
     run/          the life of a run: launch, start, resume, finish
     training/     the training loop and its callbacks; shared by pretraining/ and finetuning/

@@ -1,7 +1,7 @@
 """Writes models of a run as directories that `transformers` opens, each with a model card.
 
     python -m pipeline.export --run runs/base --out albert-base
-    python -m pipeline.export --run runs/base --out albert-base --license apache-2.0 --push me/albert-base
+    python -m pipeline.export --run runs/base --out albert-base --license apache-2.0 --language en
 
 Exports the newest complete checkpoint of a pre-training run, or the best one of a fine-tuning run. --step and
 --best choose others. One process is enough, however many ranks trained.
@@ -41,8 +41,6 @@ def parser() -> Parser:
         "--language", nargs="+", default=[], metavar="CODE", help="languages of the text, such as en (default: none)"
     )
     p.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
-    p.add_argument("--push", metavar="OWNER/NAME", help="also push to this repository of the Hugging Face hub")
-    p.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
     return p
 
 

@@ -1,6 +1,6 @@
-"""Shares a trained model: exports, model cards, and the Hugging Face hub.
+"""Shares a trained model: exports and model cards.
 
-write_export    checkpoints -> directories with model, vocabulary and model card; the hub
+write_export    checkpoints -> directories with model, vocabulary and model card
 trained_run     the model of a run, and which of its checkpoints are exported
 card            the model card, of the text in card_template.md
 """

@@ -27,11 +27,11 @@ _SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
 _FIGURE = re.compile(r"(.*/)?(mlm|sop|nsp)_(loss|unigram_entropy|accuracy(_low|_high)?)")
 _PIPELINE = """from transformers import pipeline
 
-predict = pipeline("{tag}", model="{model}")
+predict = pipeline("{tag}", model=".")
 print(predict({given}))"""
 _OURS = """import albert_pretraining as albert
 
-print(albert.load("{model}").{call})"""
+print(albert.load(".").{call})"""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,11 @@ class ExportOptions:
     Attributes:
         license: identifier as on the hub, such as "apache-2.0"; "other" if it is not stated.
         languages: codes such as "en"; none if they are not stated.
-        repository: OWNER/NAME on the hub, for the card; None if the export is not pushed.
         sentence_transformers: whether the library of that name can open the export.
     """
 
     license: str = "other"
     languages: tuple[str, ...] = ()
-    repository: str | None = None
     sentence_transformers: bool = False
 
 
@@ -88,7 +86,7 @@ def model_card(
         template_path=str(TEMPLATE),
         name=name,
         version=__version__,
-        usage=_usage(task, in_layout, options.repository or "."),
+        usage=_usage(task, in_layout),
         is_bert=is_bert,
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -119,7 +117,7 @@ def plain(value: object) -> str:
     return _SPECIAL.sub(lambda found: "\\" + found[0], text)
 
 
-def _usage(task: Task | None, in_layout: bool, place: str) -> str:
+def _usage(task: Task | None, in_layout: bool) -> str:
     """Python that opens the model and uses it once: with a pipeline of `transformers`, or with this project."""
     tag, given = "fill-mask", '"This is the [MASK] of the text."'
     call = 'embed(["This is a text."])'
@@ -129,8 +127,8 @@ def _usage(task: Task | None, in_layout: bool, place: str) -> str:
         if given and len(row) == 2:
             given = '{"text": "This is the first text.", "text_pair": "This is the second one."}'
     if in_layout and given:
-        return _PIPELINE.format(tag=tag, model=place, given=given)
-    return _OURS.format(model=place, call=call)
+        return _PIPELINE.format(tag=tag, given=given)
+    return _OURS.format(call=call)
 
 
 def _recipe(record: PretrainRecord | FinetuneRecord) -> dict[str, Any]:

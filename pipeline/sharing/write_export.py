@@ -1,14 +1,10 @@
-"""Exports a checkpoint as a directory: the model, its vocabulary and a model card.
-
-`run` is the work of `pipeline.export`, which also pushes it to the Hugging Face hub.
-"""
+"""Exports a checkpoint as a directory: the model, its vocabulary and a model card."""
 
 import argparse
 import dataclasses
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +12,9 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from common import __version__
 from common.errors import UserError, one_line
 from common.files import atomic, outputs
-from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model import checkpoint, huggingface
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
@@ -29,13 +24,6 @@ from pipeline.sharing.card import CARD, ExportOptions, model_card
 from pipeline.sharing.trained_run import TrainedRun, open_run
 from pipeline.tasks.task import SpanLimits
 
-MAIN = "main"
-FILES = (
-    *(huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, *VOCABULARY_FILES),
-    *("tokenizer_config.json", checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, HEAD_FILE),
-    *(CARD, "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
-)
-"""The names of all files that an export may have."""
 _MODULES = (("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize"))
 
 
@@ -139,98 +127,12 @@ def _prediction_record(run: TrainedRun) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Exports as the parsed command line asks, and prints what was written.
-
-    Raises:
-        UserError: a mistake. Nothing is written then, unless the hub refuses what the export has made.
-    """
-    if args.public and args.push is None:
-        raise UserError("--public says how --push makes a repository; give --push OWNER/NAME, or leave it out")
-    options = ExportOptions(args.license, tuple(args.language), args.push, args.sentence_transformers)
+    """Exports as the parsed command line asks, and prints what was written. Raises UserError for a mistake."""
+    options = ExportOptions(args.license, tuple(args.language), args.sentence_transformers)
     outputs.check(args.out, run_directory.EXPORT_TOOL, _source(args.run, args.out), args.overwrite)
     seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
     if seeds and not (args.run / "settings.json").exists():
         raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
     trained = open_run(args.run)
     tag = trained.of_step(args.step) if args.step is not None else trained.best() if args.best else trained.usual()
-    hub = None if args.push is None else Hub(args.push)
     print(f"wrote {args.out} {export_one(trained, tag, args.out, options, args.overwrite)}")
-    if hub is not None:
-        hub.push(step_of(tag), args)
-
-
-class Hub:
-    """A repository of models on the Hugging Face hub, or on the server that HF_ENDPOINT names.
-
-    The token comes from HF_TOKEN or from `hf auth login`; it is never printed or written.
-
-    Args:
-        repository: OWNER/NAME.
-
-    Raises:
-        UserError: the name is malformed, there is no token, or the server does not know it.
-    """
-
-    def __init__(self, repository: str) -> None:
-        import huggingface_hub
-        from huggingface_hub.utils import HFValidationError, disable_progress_bars, validate_repo_id
-
-        try:
-            validate_repo_id(repository)
-        except HFValidationError as error:
-            raise UserError(f"--push {repository}: {one_line(error)}; give OWNER/NAME") from None
-        if repository.count("/") != 1:
-            raise UserError(f"--push {repository} has no owner; give OWNER/NAME, such as me/albert-base")
-        self.repository = repository
-        self._token = huggingface_hub.get_token() or ""
-        if not self._token:
-            raise UserError("--push needs a token of the hub and there is none; set HF_TOKEN, or run `hf auth login`")
-        self._api = huggingface_hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None, token=self._token)
-        self.url = f"{self._api.endpoint}/{repository}"
-        huggingface_hub.logging.set_verbosity_error()
-        if not sys.stderr.isatty():
-            disable_progress_bars()
-        with self._reported():
-            self._api.whoami()
-
-    def push(self, step: int, args: argparse.Namespace) -> None:
-        """Pushes the export to the branch of its step and, unless --step chose it, to main. Raises UserError.
-
-        A new repository is private unless --public is given. A branch gets the files that the export made, and loses
-        those of an earlier export that this one lacks. Other files stay.
-        """
-        branches = [f"step-{step}", *([MAIN] if args.step is None else [])]
-        with self._reported():
-            self._api.create_repo(self.repository, private=not args.public, exist_ok=True)
-            for branch in branches:
-                if branch != MAIN:
-                    self._api.create_branch(self.repository, branch=branch, exist_ok=True)
-                self._api.upload_folder(
-                    repo_id=self.repository,
-                    folder_path=args.out,
-                    allow_patterns=outputs.files_below(args.out),
-                    delete_patterns=list(FILES),
-                    revision=branch,
-                    commit_message=f"Step {step:,}",
-                    commit_description=f"albert-pretraining {__version__}",
-                )
-        main = "" if args.step is not None else f"; {MAIN} has step {step}"
-        print(f"pushed to {self.url}: {', '.join(branches)}{main}")
-
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Turns what the client raises into a UserError of one line without the token."""
-        import httpx2
-        from huggingface_hub.errors import HfHubHTTPError
-
-        try:
-            yield
-        except HfHubHTTPError as error:
-            reason = f"{one_line(error.server_message or error)} (status {error.response.status_code})"
-        # What the client raises without a network, for a broken upload, or for an answer that is not the hub's.
-        except (httpx2.HTTPError, OSError, RuntimeError, ValueError, KeyError) as error:
-            reason = one_line(error.__cause__ or error) or type(error).__name__
-        else:
-            return
-        remedy = "check the token, the name, the network and HF_ENDPOINT, and push again"
-        raise UserError(f"--push to {self.url} failed: {reason}; {remedy}".replace(self._token, "***"))
