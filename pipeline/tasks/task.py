@@ -154,8 +154,6 @@ class Task:
     columns: Columns | None = None
 
     def __post_init__(self) -> None:
-        if not self.metrics or not self.dev_splits:
-            raise ValueError(f"task {self.name} has no metrics, or no dev splits")
         self.kind.check(self)
         if len(set(self.labels)) != len(self.labels):
             raise ValueError(f"task {self.name} has a label twice: {', '.join(self.labels)}")

@@ -25,7 +25,8 @@ FOREIGN_FLAGS = {
     "--mca": "mpirun", "--mpi": "srun", "--nodes": "srun", "--ntasks-per-node": "srun", "--signal": "sbatch",
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
     "--shutdown-timeout": "torchrun",
-    "--logdir": "tensorboard", "--private": "hf", "--revision": "hf", "--index-url": "pip", "--no-templates": "wikiextractor",
+    "--logdir": "tensorboard", "--private": "hf", "--revision": "hf", "--index-url": "pip",
+    "--no-templates": "wikiextractor",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""
 

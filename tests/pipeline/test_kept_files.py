@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import stat
 import sys
 from types import SimpleNamespace
 
@@ -80,16 +79,8 @@ def of_main(main, *words):
 # Each: the user's files in the victim besides USER_FILES, and the command, of (made, victim).
 CASES = {
     "export": ({}, lambda m, v: of_main(export.main, "--run", m.run, "--out", v)),
-    "export over an older version's": (
-        {"model.safetensors": "weights"},
-        lambda m, v: of_main(export.main, "--run", m.run, "--out", v),
-    ),
     "ensemble": (
         {"rte/config.json": "{}", "rte/notes.txt": "x", "rte/.git/HEAD": "x"},
-        lambda m, v: of_main(evaluate.main, "ensemble", "--runs", m.root / "tuned", "--out", v),
-    ),
-    "ensemble over a run": (
-        {"rte/results.json": '{"task": "rte", "ensemble": [], "theirs": 1}'},
         lambda m, v: of_main(evaluate.main, "ensemble", "--runs", m.root / "tuned", "--out", v),
     ),
     "stats": ({"cut.png": "theirs"}, lambda m, v: of_data_prep("stats", m.train, "--out", v)),
@@ -98,17 +89,9 @@ CASES = {
         {},
         lambda m, v: of_data_prep("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
     ),
-    "extract with a .units of someone": (
-        {".units/options.json": "{}", ".units/theirs.txt": "x", ".theirs.tmp": "x"},
-        lambda m, v: of_data_prep("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
-    ),
     "shards": (
         {".dedup/theirs.txt": "x"},
         lambda m, v: of_data_prep("shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", v),
-    ),
-    "vocab beside a JSON of someone": (
-        {},
-        lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
     ),
     "pretrain": (
         {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},
@@ -142,26 +125,6 @@ def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypa
     assert contents(tmp_path) == before
     assert (status, said.count("\n")) == (2, 1), said
     assert said.startswith("error: ")
-
-
-@pytest.mark.parametrize("case", ["pretrain", "finetune"])
-def test_an_output_whose_name_is_too_long_is_one_line(made, tmp_path, monkeypatch, capsys, case):
-    be_no_rank(monkeypatch)
-    with pytest.raises(SystemExit, match="2"):
-        CASES[case][1](made, tmp_path / ("x" * 300))(monkeypatch)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said.endswith("File name too long; make it accessible, or choose another place\n")
-
-
-def other_modes(directory, umask):
-    """Each file and directory below whose mode is not that of the umask, with its mode."""
-    found = []
-    for path in sorted(directory.rglob("*")):
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        if mode != (0o777 if path.is_dir() else 0o666) & ~umask:
-            found.append((path.relative_to(directory).as_posix(), oct(mode)))
-    return found
 
 
 def test_an_export_replaces_that_of_its_run_and_another_one_with_overwrite_only(made, tmp_path, capsys):

@@ -72,12 +72,3 @@ def test_mistakes_are_one_line(corpus, capsys, words):
     assert printed.out == ""
     assert printed.err.startswith(f"error: {words[0]} is {words[1]}")
     assert printed.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(("made", "said"), [(False, "is not a directory"), (True, "has no manifest.json")])
-def test_a_directory_without_shards_is_said_to_have_none(tmp_path, capsys, made, said):
-    directory = tmp_path / "shards"
-    if made:
-        directory.mkdir()
-    assert show.main([str(directory)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {directory} {said}; ")

@@ -99,8 +99,6 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
     try:
         if (Path(name) / "dataset_dict.json").exists():
             return datasets.load_from_disk(name)
-        if (Path(name) / "state.json").exists():  # `save_to_disk` of one split
-            return {"train": datasets.load_from_disk(name)}
         if Path(name).exists():
             return datasets.load_dataset(name)
         return load(datasets.get_dataset_config_names(name))

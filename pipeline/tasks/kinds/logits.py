@@ -119,22 +119,13 @@ class Logits:
 
 
 class LogitsKind(Kind):
-    """A kind whose predictions are `Logits`.
-
-    Attributes:
-        own_metrics: metrics beside those of `pipeline.tasks.metrics`.
-    """
+    """A kind whose predictions are `Logits`."""
 
     predictions = Logits
     record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "probabilities")
-    own_metrics: ClassVar[tuple[str, ...]] = ()
 
     def check(self, task: Task) -> None:
         """See `Kind.check`. A number has one label, all others have at least two."""
-        if unknown := set(task.metrics) - METRICS.keys() - set(self.own_metrics):
-            raise ValueError(f"task {task.name} has an unknown metric: {', '.join(sorted(unknown))}")
-        if task.score not in task.metrics:
-            raise ValueError(f"task {task.name} has no metric {task.score!r} to choose the best step by")
         wanted = "one label" if self.predicts_numbers else "at least two labels"
         if (len(task.labels) == 1) != self.predicts_numbers or not task.labels:
             raise ValueError(f"task {task.name} is a {self.name} and needs {wanted}; it has {len(task.labels)}")
@@ -174,7 +165,7 @@ class LogitsKind(Kind):
         return compute
 
     def interval(self, task: Task, metric: str, predictions: Logits, seed: int = 0) -> Interval:
-        """Accuracy: Wilson's interval. Any other metric, one of `own_metrics` as well: a bootstrap over the examples.
+        """Accuracy: Wilson's interval. Any other metric: a bootstrap over the examples.
 
         Examples of several rows always get a bootstrap over whole examples: their rows depend on each other.
         """

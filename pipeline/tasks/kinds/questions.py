@@ -255,13 +255,6 @@ class Spans(Kind):
     pipeline_tag = "question-answering"
     pipeline_input = ""
 
-    def check(self, task: Task) -> None:
-        """See `Kind.check`."""
-        if task.labels:
-            raise ValueError(f"task {task.name} answers with spans; it has no labels")
-        if unknown := set(task.metrics) - {"exact", "f1"}:
-            raise ValueError(f"task {task.name} has an unknown metric: {', '.join(sorted(unknown))}")
-
     def make_features(
         self, task: Task, vocabulary: Vocabulary, examples: Sequence[Question], max_length: int, limits: SpanLimits
     ) -> Features:

@@ -196,7 +196,6 @@ class Tagging(LogitsKind):
     noun = "text"
     model_class = "model.classification.AlbertForTokenClassification"
     features = TagFeatures
-    own_metrics = ENTITY_METRICS
     record_names = ("prediction", "probability")
     architecture = "AlbertForTokenClassification"
     pipeline_tag = "token-classification"

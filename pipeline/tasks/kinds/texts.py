@@ -206,7 +206,6 @@ class MultiLabel(Classification):
     name = "multi_label"
     own_tasks: ClassVar = {"multi-label": Columns("text", label="labels")}
     features = MultiLabelFeatures
-    own_metrics = ("f1_micro", "f1_macro", "exact_match")
     record_names = ("prediction", "probabilities")
     problem_type = "multi_label_classification"
     pipeline_input = '"This is a text.", top_k=None'
@@ -217,7 +216,7 @@ class MultiLabel(Classification):
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """See `Kind.choose_metrics`."""
-        return self.own_metrics
+        return ("f1_micro", "f1_macro", "exact_match")
 
     def read_label(self, row: ExampleRow, labels: Sequence[str]) -> tuple[int, ...] | None:
         """The numbers of the labels of a row."""

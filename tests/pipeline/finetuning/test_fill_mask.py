@@ -9,7 +9,6 @@ from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import predict
 from pipeline.finetuning import predictor
-from pipeline.finetuning.predict_command import shown_fills
 from tests.pipeline.sharing import runs
 
 TEXTS = [
@@ -54,13 +53,6 @@ def test_the_same_as_transformers(small, text):
         assert [one.probability for one in ours] == pytest.approx([one["score"] for one in reference], abs=1e-5)
 
 
-def test_unknown_characters_beside_a_mask(small):
-    _, vocabulary, _ = small
-    ids = predictor.encode(vocabulary, "☃[MASK]☃ \ue000 vi")
-    assert ids.count(4) == 1
-    assert ids[ids.index(4) - 1] == ids[ids.index(4) + 1] == 1
-
-
 def test_mistakes(small):
     model, vocabulary, _ = small
     for text, message in (
@@ -70,16 +62,6 @@ def test_mistakes(small):
         with pytest.raises(UserError) as error:
             predictor.fill(model, vocabulary, text, 3)
         assert message in str(error.value)
-
-
-def test_lines_for_people(small):
-    model, vocabulary, _ = small
-    one = shown_fills("A [MASK].", predictor.fill(model, vocabulary, "A [MASK].", 2))
-    assert one[0] == "A [MASK]."
-    assert len(one) == 3
-    assert all(" %  " in line for line in one[1:])
-    two = shown_fills("[MASK] [MASK]", predictor.fill(model, vocabulary, "[MASK] [MASK]", 1))
-    assert [line.strip() for line in two if "%" not in line] == ["[MASK] [MASK]", "[MASK] 1:", "[MASK] 2:"]
 
 
 def test_a_run_without_its_vocabulary(corpus, tmp_path, capsys):

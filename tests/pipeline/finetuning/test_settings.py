@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import re
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +17,6 @@ from pipeline.run.initial_model import InitialModel
 from pipeline.settings import finetune_flags
 from pipeline.settings.declare import to_yaml
 from pipeline.tasks.registry import PAPER_TASKS, find_task
-from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.records import write
 
 # task, learning rate, batch, dropout, steps, warm-up, length
@@ -91,15 +88,6 @@ def test_table_14_is_the_default(row):
         assert [found[name] for name in ("doc_stride", "max_query_length", "max_answer_length", "nbest")] == [
             128, 64, 30, 20,
         ]  # fmt: skip
-
-
-def test_the_commands_of_the_documents_are_understood():
-    pages = [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "pipeline" / "finetune.py", REPOSITORY / "README.md"]
-    text = "\n".join(page.read_text(encoding="utf-8").replace("\\\n", " ") for page in pages)
-    found = re.findall(r"^    .*pipeline\.finetune (--[^#\n]*)", text, re.MULTILINE)
-    assert len(found) >= 5
-    for line in found:
-        finetune_flags.parse(shlex.split(line))
 
 
 def test_every_hyperparameter_has_its_flag():

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 from pipeline import export
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.retention import tag_name
 from tests.pipeline.sharing import runs
 
 NAME = "albert.embeddings.word_embeddings.weight"
@@ -70,12 +69,6 @@ def test_the_best_of_a_fine_tuning_run(corpus, tmp_path, capsys):
     assert "fine-tune with a dev set" in refusal(
         capsys, "--run", tmp_path / "other", "--out", tmp_path / "second", "--best"
     )
-
-
-def test_a_damaged_checkpoint(run, tmp_path, capsys):
-    (run / "checkpoints" / tag_name(4) / "state.json").unlink()
-    assert f"{tag_name(4)} is damaged" in refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 4)
-    assert not (tmp_path / "out").exists()
 
 
 def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run, tmp_path, capsys):

@@ -64,11 +64,6 @@ def test_constant_values_have_no_correlation():
         assert compute("cola", [1, 1, 1], [1, 0, 1])["matthews"] == 0.0
 
 
-def test_numbers_that_are_none_are_an_error():
-    with pytest.raises(ValueError, match="NaN or infinity; the training has diverged"):
-        interval("stsb", "pearson", [float("nan"), 1.0], [1.0, 2.0])
-
-
 def test_race_by_level():
     levels = ["middle", "high", "middle", "high", "high"]
     labels, predictions = np.array([0, 1, 2, 0, 0]), np.array([0, 1, 2, 3, 0])
@@ -156,13 +151,6 @@ def test_an_accuracy_has_wilsons_interval(successes, trials):
     labels = np.zeros(trials, dtype=int)
     found = interval("sst2", "accuracy", (np.arange(trials) >= successes).astype(int), labels)
     assert found == pytest.approx(tuple(expected), abs=1e-6)
-
-
-def test_wilsons_interval_stays_between_0_and_1():
-    for trials in range(1, 200):
-        assert f"{metrics.wilson_interval(0, trials)[0]:.1f}" == "0.0"
-        assert metrics.wilson_interval(trials, trials)[1] <= 1.0
-    assert metrics.wilson_interval(0, 0) == (0.0, 1.0)
 
 
 def test_a_bootstrap_of_a_mean_has_the_interval_of_the_normal_distribution():

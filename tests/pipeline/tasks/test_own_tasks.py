@@ -40,8 +40,6 @@ TEXTS = ["a b", "c", "d e f", "g"]
         ([10, 9, 1, 1], ("1", "9", "10")),  # by number
         ([1.0, 0.0, 1.0, 0.0], ("0", "1")),
         ([True, False, True, True], ("false", "true")),
-        (["1", "x", "10", "9"], ("1", "10", "9", "x")),
-        (["1", "9" * 5000, "9" * 5000, "1"], ("1", "9" * 5000)),  # more digits than Python converts
     ],
 )
 def test_labels_are_found_in_training(tmp_path, labels, expected):
@@ -82,13 +80,6 @@ def test_a_data_set_of_the_library(tmp_path):
     task, splits = read("--task", "classification", "--data", tmp_path / "saved")
     assert task.labels == ("pos", "neg")  # in the order of the data set
     assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
-
-
-def test_one_split_of_the_library_is_the_training_split(tmp_path):
-    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
-    rows.save_to_disk(str(tmp_path / "saved"))
-    task, splits = read("--task", "classification", "--data", tmp_path / "saved")
-    assert (task.labels, set(splits)) == (("x", "y"), {"train"})
 
 
 def test_labels_that_differ_in_blanks_or_in_the_form_of_their_letters_are_one(tmp_path):
@@ -133,10 +124,6 @@ def test_choices(tmp_path):
         task, splits = read(*words, *files(tmp_path, columns, ending=ending))
         assert task.labels == ("one", "two")
         assert [example.label for example in splits["train"]] == [0, 1, 1, 0]
-    spaced = {"text": TEXTS, " one": TEXTS, "two ": TEXTS[::-1], "label": [" one", "two ", "two", "one"]}
-    words = ("--task", "multiple-choice", "--choice-columns", " one", "two ")
-    _, splits = read(*words, *files(tmp_path, spaced, ending="jsonl"))
-    assert [example.label for example in splits["train"]] == [0, 1, 1, 0]
     lists = {"text": TEXTS, "choices": [["x", "y", "z"]] * 4, "label": ["2", 0, 1, "C"]}
     task, splits = read(
         "--task", "multiple-choice", "--choice-columns", "choices", *files(tmp_path, lists, ending="jsonl")
@@ -198,9 +185,6 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
     [
         ("classification", {"review": TEXTS, "label": GOOD["label"]}, None,
          "train.jsonl has no column 'text'; it has review, label; check --task, or name"),
-        ("classification", {"text": TEXTS, "stars": GOOD["label"]}, None,
-         "has no column 'label'; it has text, stars; check"),
-        ("pairs", GOOD, None, "has no column 'text_pair'; it has text, label; check"),
         ("classification", GOOD | {"label": ["x"] * 4}, None,
          "column 'label' holds only the label 'x', and a task needs 2 to 1,000; check --label-column"),
         ("classification", GOOD | {"text": ["a", "b", " ", "d"]}, None, "line 3: column 'text' is empty; fill it"),
@@ -213,13 +197,10 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("classification", {"text": [f"t{n}" for n in range(1001)], "label": list(range(1001))}, None,
          "holds 1,001 different labels, and a task needs 2 to 1,000"),
         ("regression", GOOD, None, "line 1: column 'label' holds 'x', which is no number; correct it"),
-        ("regression", GOOD | {"label": [1, True, 2, 3]}, None, "line 2: column 'label' holds True, which"),
         ("regression", GOOD | {"label": [3] * 4}, None, "column 'label' holds one number only; name another column"),
         ("regression", GOOD | {"label": [1, 1e20, 2, 3]}, None, "which is no number"),  # its square overflows in fp32
         ("tagging", TAGS | {"tags": [["O", "B-X"], ["O", "O"]]}, None, "line 2: 1 tokens, but 2 tags; correct the row"),
         ("tagging", TAGS | {"tokens": [["a", "b"], []]}, None, "line 2: column 'tokens' is empty"),
-        ("tagging", TAGS | {"tokens": [["a", "b"], "c"]}, None, "line 2: column 'tokens' is no list"),
-        ("tagging", TAGS | {"tokens": [["a", 3], ["c"]]}, None, "line 1: a token is 3, not a text"),
         ("multiple-choice --choice-columns choices", CHOICES | {"choices": [["x"], ["x"]]}, None,
          "line 1: column 'choices' holds 1 choices; give at least two"),
         ("multiple-choice --choice-columns choices", CHOICES | {"choices": [["x", "y"], ["x", "y", "z"]]}, None,
@@ -227,12 +208,8 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("multiple-choice --choice-columns choices", CHOICES | {"choices": ["x", "y"]}, None,
          "line 1: column 'choices' is no list; write JSON Lines"),
         ("multi-label", GOOD | {"labels": [["x"], "[", ["y"], []]}, None, "line 2: column 'labels' holds '['"),
-        ("multi-label", GOOD | {"labels": [["x"], None, ["y"], []]}, None, "line 2: column 'labels' is empty"),
-        ("multi-label", GOOD | {"labels": [["x"], ["y"]] * 2}, GOOD | {"labels": [["x", "z"]] * 4},
-         "dev.jsonl, line 1: the label 'z' is none of x, y"),
         ("question-answering", ASKED | {"answer": ["art", "arts"]}, None,
          "line 2: the answer 'arts' is not in column 'context'; copy it from there"),
-        ("question-answering", ASKED | {"answer": ["art", 5]}, None, "line 2: the answer 5 is no text"),
         ("question-answering", ASKED | {"answer_start": ["one", 1]}, None, "line 1: answer_start is 'one', which"),
         ("question-answering", ASKED | {"answer_start": [24, 12]}, None,
          "line 2: the row says that 'art' is at character 12 of its passage, where ' ar' is; correct answer_start"),
@@ -251,22 +228,16 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):
     ("words", "message"),
     [
         ("--task classification", "needs --train-file or --data, and none of them is given; give one of them"),
-        ("--task classification --train-file a.csv --data b", "and both are given"),
         ("--task classification --dev-file a.csv", "needs --train-file beside the other files"),
-        ("--task classification --train-file a.csv --subset b", "--subset names a part of a data set on the hub"),
         ("--task multiple-choice --train-file a.csv", "needs --choice-columns, one for each choice or one with lists"),
         ("--task pairs --train-file a.csv --choice-columns a", "--choice-columns is for --task multiple-choice"),
-        ("--task tagging --train-file a.csv --second-text-column a", "--second-text-column is for texts, not for"),
         (
             "--task pairs --train-file a.csv --text-column a --label-column a",
             "one column has two uses: a, text_pair, a",
         ),
         ("--task classification --train-file a.csv --task-name sst2", "--task-name sst2 is a task of the paper"),
-        ("--task classification --train-file a.csv --task-name a/b", "--task-name 'a/b' is no name; use letters"),
         ("--task sst2 --data a --text-column b", "--text-column is for tasks on own files"),
-        ("--task sst2", "--task sst2 needs --data, a directory with its files"),
         ("--task clasification --data a", "there is no task 'clasification'; did you mean classification?"),
-        ("--task x --data a", "there is no task 'x'; choose one of cola, stsb"),
     ],
 )
 def test_flags_that_do_not_fit_are_one_line(words, message):
@@ -285,7 +256,6 @@ def test_a_task_comes_back_from_its_record(tmp_path):
     for damaged, message in (
         ({"task": "reviews"}, "there is no task 'reviews'"),
         (content | {"own_task": record | {"labels": ["one"]}}, "needs at least two labels; it has 1"),
-        (content | {"own_task": record | {"labels": "one"}}, "has labels = 'one', which"),
         (content | {"own_task": record | {"kind": "guess"}}, "has kind 'guess'"),
     ):
         with pytest.raises(UserError, match=message):

@@ -103,16 +103,10 @@ def test_glue(name, tmp_path):
         ("rte", "dev.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx"], r"dev\.tsv, line 2: fewer than 4 columns"),
         ("rte", "train.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx\tbroken\ttail\tentailment"],
          r"train\.tsv, line 2: 5 cells instead of 4; remove the tab"),
-        ("rte", "test.tsv", ["index\tsentence1\tsentence2", "0\tx\ty\tz"], r"line 2: 4 cells instead of 3"),
-        ("cola", "dev.tsv", ["gj04\t1\t\tone\ttwo"], r"line 1: 5 cells instead of 4"),
-        ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\tnan"], r"column 'score' holds 'nan'"),
         ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\t5.1"], r"line 2: the score 5\.1 is no number"),
-        ("cola", "train.tsv", ["gj04\t1\t", "gj04"], r"train\.tsv, line 1: fewer than 4 columns"),
-        ("qqp", "test.tsv", ["id\tquestion1\tquestion2", "0\tx"], r"test\.tsv, line 2: fewer than 3 columns"),
         ("rte", "test.tsv", ["index\tsentence1\tsentence2", "4\tx\ty", "4\tz\tw"], "split test has two examples '4'"),
         ("rte", "test.tsv", ["index\tsentence1\tsentence2", "x7\tx\ty"], "line 2: the index 'x7' is no whole number"),
         ("sst2", "train.tsv", ["sentence\tlabel"], "holds no example"),
-        ("sst2", "train.tsv", [], "is empty"),
     ],
 )  # fmt: skip
 def test_mistakes_in_glue(name, file, lines, message, tmp_path):

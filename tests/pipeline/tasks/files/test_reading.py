@@ -59,12 +59,6 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
         ("squad2", "\n" * 16 + '{"data": [', r"train\.json, line 17: broken JSON"),
         ("squad2", json.dumps({"version": "v2.0"}), r"train\.json lacks the key data; check --data and --task"),
         ("squad2", json.dumps(squad({**QUESTION, "question": None})), "question q1: column 'question' is empty"),
-        ("squad2", json.dumps(squad({**QUESTION, "question": 3})), "question q1: column 'question' is 3, not a text"),
-        (
-            "squad2",
-            json.dumps(squad({**QUESTION, "answers": [{"text": "", "answer_start": 3}]})),
-            "question q1: the row says that '' is at character 3",
-        ),
         (
             "squad2",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 1e999}]})),
@@ -128,7 +122,6 @@ def test_race(tmp_path):
         ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
         (json.dumps({**RACE, "answers": ["B", "E"]}), "line 2: the right choice 'E' is none of A, B, C, D"),
         (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
-        (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: 1 choices instead of 4"),
         (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
     ],
 )

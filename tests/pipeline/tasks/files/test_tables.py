@@ -86,22 +86,16 @@ def test_conll(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "", "a.csv holds no row"),
         ("a.csv", "text,label\n", "a.csv holds no row"),
         ("a.csv", "text,text\nx,y\n", "line 1: two columns are called 'text'; rename one"),
         ("a.csv", "text,label\nx,y\nx\n", "line 3: 1 cells instead of the 2 of the header (text, label); correct the"),
-        ("a.csv", "text,label\nx,y,z\n", "line 2: 3 cells instead of the 2"),
         ("a.csv", 'text,label\nx,y\n"open,y\n', "line 3: unexpected end of data; write a quote inside"),
         ("a.csv", b"text,label\nx,y\n\xff,y\n", "line 3: not UTF-8 text"),
-        ("a.csv", 'text,label\n"a" b,y\n', "line 2: ',' expected after '\"'"),
         ("a.tsv", 'text\tlabel\n"a" b\ty\nc\ty\n"d\n', "line 4: 1 cells instead of the 2"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: broken JSON"),
         ("a.jsonl", '{"text": "x"}\n3\n', "line 2: no JSON object; write one for each example"),
-        ("a.json", "[1]", "entry 0: no JSON object"),
-        ("a.json", "[", "broken JSON"),
         ("a.parquet", b"PAR1 no", "a.parquet is no readable Parquet file"),
         ("a.conll", "EU X\nrejects\n", "line 2: 1 columns instead of 2; correct the line"),
-        ("a.conll", "EU X\nNew York X\n", "line 2: 3 columns instead of 2; correct the line"),
         ("a.txt", "x", "a.txt has none of the endings .csv, .tsv, .jsonl"),
     ],
 )
@@ -130,11 +124,7 @@ def test_a_data_set_with_named_classes():
     assert table.place(1) == "name, split train, row 1"
 
 
-def test_columns_are_compared_once(tmp_path):
-    """100,000 columns, each compared with all before it, would take minutes."""
-    names = ",".join(f"c{number}" for number in range(100_000))
-    (tmp_path / "wide.csv").write_text(f"{names}\n{names}\n")
-    assert len(read_table(tmp_path / "wide.csv").columns) == 100_000
+def test_two_columns_of_one_name_in_parquet(tmp_path):
     pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet: two columns are called 'text'; rename one"):
         read_table(tmp_path / "a.parquet")

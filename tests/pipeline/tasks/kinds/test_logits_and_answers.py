@@ -10,7 +10,7 @@ import pytest
 from common.errors import UserError
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.registry import CLASSIFICATION, TASKS
+from pipeline.tasks.registry import TASKS
 
 
 def logits_of(rows, ids=None, labels=None, levels=None):
@@ -126,16 +126,3 @@ def test_spans_are_averaged_by_their_position():
     with pytest.raises(ValueError, match="questions are not the same"):
         AnswersById.average([alone, AnswersById(r=QUESTIONS["none"])])
     assert Answers.average([dataclasses.replace(QUESTIONS["none"], null_score=None)]).answer() == ""
-
-
-def test_a_metric_of_a_kind_s_own_has_a_bootstrapped_interval():
-    class NearMiss(type(CLASSIFICATION)):
-        own_metrics = ("near",)
-
-        def statistic(self, task, metric, predictions):
-            near = abs(predictions.predictions() - predictions.labels) < 2
-            return lambda examples: near[examples].mean()
-
-    predictions = logits_of(np.eye(4)[[0, 1, 2, 3] * 25], labels=[0, 2, 0, 3] * 25)  # 75 of 100 are near
-    low, high = NearMiss().interval(TASKS["rte"], "near", predictions)
-    assert 0.6 < low < 0.72 < 0.78 < high < 0.9
