@@ -87,7 +87,6 @@ def parser() -> Parser:
 
 def resolve(flags: PlanFlags) -> "Plan":
     """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
-    from model.counts import parameter_counts  # torch takes seconds to import
     from pipeline.engine import deepspeed_config as engine_config
     from pipeline.engine import workarounds
     from pipeline.engine.estimates import Plan, assumed_efficiency
@@ -108,8 +107,7 @@ def resolve(flags: PlanFlags) -> "Plan":
         masking = MaskingSettings(mask_probability=flags.mask_probability)
     except ValueError as error:
         raise UserError(str(error)) from None
-    parameters = parameter_counts(model).total
-    engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision, parameters)
+    engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision)
     if engine.precision not in gpu.tflops:
         raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
     workarounds.reject_unsafe_settings(engine.json)

@@ -15,9 +15,8 @@ from typing import Any
 from pipeline import pretrain
 from pipeline.distributed.exits import run_and_exit
 from pipeline.run import start
-from pipeline.training.callback import Callback
 from pipeline.training.trainer import Trainer
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Callback, TrainingRun
 
 STEPS = "steps.log"
 PAUSE_SECONDS = 0.2

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -65,15 +64,13 @@ class Saved(NamedTuple):
     blocked_seconds: float
 
 
-@dataclass(frozen=True)
-class _Save:
+class _Save(NamedTuple):
     """The save in progress.
 
     Attributes:
         tag: the checkpoint that it makes.
         score: higher is better; None without one.
         state_json: the content of state.json.
-        slices: the tensors, of which the ranks write their parts.
         writing: what this rank writes, and the seconds that copying and writing take.
         blocked: seconds in which training stood until now.
     """
@@ -81,7 +78,6 @@ class _Save:
     tag: Path
     score: float | None
     state_json: str
-    slices: Sequence[TensorSlice]
     writing: "Future[tuple[WrittenFile, float]]"
     blocked: float
 
@@ -92,23 +88,10 @@ class Saver:
     Args:
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
-        in_background: False writes in `start`, without a thread and without a copy. So does a rank whose host has no
-            memory for the copy.
-        sync_records: called on rank 0 before a checkpoint is published; makes what was recorded before it durable. If
-            it raises OSError, the save fails.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        directory: Path,
-        keep: int,
-        in_background: bool = True,
-        sync_records: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._sync_records = sync_records
+    def __init__(self, engine: Engine, directory: Path, keep: int) -> None:
         self._engine, self._directory, self._keep = engine, directory, keep
-        self.in_background = in_background
         self._copy = HostCopy()
         self._save: _Save | None = None
 
@@ -118,22 +101,22 @@ class Saver:
         return self._save is not None
 
     @property
-    def is_busy(self) -> bool:
+    def is_writing(self) -> bool:
         """Whether this rank's thread is at work. `finish` does not wait if no rank's is."""
         return self._save is not None and not self._save.writing.done()
 
-    def start(self, client_state: dict[str, Any], score: float | None = None, without_copy: bool = False) -> None:
+    def start(self, client_state: dict[str, Any], score: float | None = None, in_background: bool = True) -> None:
         """Begins to save the engine's present step; no save may be in progress. Collective.
 
         Args:
             client_state: the caller's own JSON values; a load returns them.
             score: higher is better; the checkpoint with the best score remains as well.
-            without_copy: True writes at once, for a caller that waits anyway.
+            in_background: False writes at once and without a copy, for a caller that waits anyway. So does a rank whose
+                host has no memory for the copy.
         Raises:
             SaveFailed: the directory cannot be made; on all ranks together.
         """
-        if self._save is not None:
-            raise RuntimeError(f"the save of step {retention.step_of(self._save.tag)} is still in progress")
+        assert self._save is None, "a save is still in progress"
         began, engine = time.perf_counter(), self._engine
         rank = dist.get_rank(zero_layout.process_group(engine))
         tag = self._directory / retention.tag_name(engine.global_steps)
@@ -141,7 +124,7 @@ class Saver:
         state_json = json.dumps(state, indent=1) + "\n"
         self._agree(tag, lambda: retention.make_temporary(tag) if rank == 0 else None)
         values = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
-        copies = self._copy.copy(values) if self.in_background and not without_copy else None
+        copies = self._copy.copy(values) if in_background else None
 
         def write() -> tuple[WrittenFile, float]:
             written = files.write_rank_file(retention.temporary_of(tag), rank, values if copies is None else copies)
@@ -149,33 +132,27 @@ class Saver:
 
         writing = _run(write, in_thread=copies is not None)
         score = None if score is None or math.isnan(score) else score
-        blocked = time.perf_counter() - began
-        self._save = _Save(tag, score, state_json, zero_layout.slices(engine), writing, blocked)
+        self._save = _Save(tag, score, state_json, writing, time.perf_counter() - began)
 
-    def finish(self) -> Saved | None:
-        """Waits until all ranks have written, and publishes the checkpoint. Collective.
+    def finish(self) -> Saved:
+        """Waits until all ranks have written, and publishes the checkpoint. A save must be in progress. Collective.
 
-        Returns:
-            The checkpoint; None if no save was in progress.
         Raises:
             SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
         """
-        if self._save is None:
-            return None
+        assert self._save is not None, "no save is in progress"
         save, self._save = self._save, None
         tag, began = save.tag, time.perf_counter()
         is_rank_0 = dist.get_rank(zero_layout.process_group(self._engine)) == 0
         try:
             written, seconds = zip(*self._agree(tag, save.writing.result))
             all_written = time.perf_counter()
-            tensors = _stored_tensors(save.slices, written)
-            manifest = CheckpointManifest(
-                retention.step_of(tag), save.score, {own.name: own.file for own in written}, tensors
-            )
+            tensors = _stored_tensors(zero_layout.slices(self._engine), written)
+            names = {own.name: own.file for own in written}
+            manifest = CheckpointManifest(retention.step_of(tag), save.score, names, tensors)
 
             def publish() -> None:
                 manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)
-                self._sync_records()
                 retention.publish(tag, manifest)
                 with contextlib.suppress(OSError):  # the checkpoint is complete, and the next save tries again
                     retention.prune(self._directory, self._keep, tag)
@@ -269,8 +246,4 @@ def _stored_tensors(slices: Sequence[TensorSlice], written: Sequence[WrittenFile
 
 
 def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "deepspeed": version("deepspeed"),
-    }
+    return {"python": platform.python_version(), "torch": torch.__version__, "deepspeed": version("deepspeed")}

@@ -1,9 +1,6 @@
 """DeepSpeed: its configuration, its engine and the project's LAMB. No other package uses DeepSpeed's internals.
 
-build             builds an engine from a model and a DeepSpeed JSON
-step              one step and its failure; sets the learning rate; metrics of the last step
-engine_state      reads and sets what a checkpoint holds of an engine
-weight_checksums  compares the weights that all ranks hold, by checksum
+engine_state      makes an engine and its steps, reads its metrics, reads and sets what a checkpoint holds of it
 deepspeed_config  reads and checks the DeepSpeed JSON, and fits it to ranks and hardware
 optimizers        the optimizers that a JSON can name, their parameters and parameter groups
 lamb              LAMB, the optimizer

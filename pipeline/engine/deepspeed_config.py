@@ -3,9 +3,8 @@
 DeepSpeed itself ignores unknown keys outside of the blocks for which it has a model. It would accept a wrong value
 elsewhere, and fail hours later or not at all.
 
-What is read is what was checked: `load` returns the values as the models of the blocks have them. DeepSpeed gets them
-with three exceptions. `batch_sizes` fits the batch sizes to the number of ranks, a precision that the hardware lacks is
-replaced, and "auto" becomes a value (`AUTO`). `EngineConfig.notes` says what differs from the JSON.
+DeepSpeed gets the values as they stand in the file, with two exceptions: `batch_sizes` fits the batch sizes to the
+number of ranks, and a precision that the hardware lacks is replaced. `EngineConfig.notes` says what differs.
 """
 
 import copy
@@ -30,8 +29,6 @@ from pipeline.engine.optimizers import AboveZero, AtLeastZero, Strict
 Precision = Literal["fp16", "bf16", "fp32"]
 SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"
 """The presets, which are installed with the packages."""
-MONITORS = ("tensorboard", "wandb", "csv_monitor", "comet")
-"""The keys for DeepSpeed's own monitors. DeepSpeed does not get them, `pipeline.training.tracking` does."""
 
 
 @dataclass(frozen=True)
@@ -113,44 +110,9 @@ def load(path: Path) -> dict[str, Any]:
         content = read_bytes(SHIPPED / path.name if is_preset else path, REMEDY, MAX_CONFIG_BYTES)
     except UserError as error:
         raise UserError(f"--deepspeed_config {error}") from None
-    config = resolve_auto(parse_object(content, path, "correct the JSON", allow_nan=True), path)
-    return _check_schema(config, path)
-
-
-AUTO: dict[str, int | float | None] = {
-    **dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")),
-    "gradient_clipping": 1.0,
-    **dict.fromkeys(("optimizer.params.betas", "optimizer.params.eps", "optimizer.params.weight_decay")),
-    "zero_optimization.stage": 1,
-    "zero_optimization.stage3_prefetch_bucket_size": None,
-    "zero_optimization.stage3_param_persistence_threshold": None,
-}
-"""What "auto" means for a key; None leaves the key out, so that its default holds or it is derived."""
-
-BUCKETS = ("reduce_bucket_size", "allgather_bucket_size")
-AUTO_IN_FIT = ("fp16.enabled", "bf16.enabled", *(f"zero_optimization.{name}" for name in BUCKETS))
-"""Keys whose "auto" `fit` replaces, because the hardware or the model decides them."""
-
-
-def resolve_auto(block: Mapping[str, Any], source: Path, prefix: str = "") -> dict[str, Any]:
-    """The JSON with values in place of "auto", as Hugging Face's files have it.
-
-    Raises:
-        UserError: there is no one rule for the key.
-    """
-    resolved: dict[str, Any] = {}
-    for name, value in block.items():
-        path = prefix + name
-        if isinstance(value, Mapping):
-            resolved[name] = resolve_auto(value, source, f"{path}.")
-        elif value != "auto" or path in AUTO_IN_FIT:
-            resolved[name] = value
-        elif path not in AUTO:
-            hint = "write the peak (paper: 0.00176)" if path == "optimizer.params.lr" else "write a value or remove it"
-            raise UserError(f'{source}: {path} is "auto", and no one rule gives its value; {hint}')
-        elif AUTO[path] is not None:
-            resolved[name] = AUTO[path]
-    return resolved
+    config = parse_object(content, path, "correct the JSON", allow_nan=True)
+    _check_schema(config, path)
+    return config
 
 
 _Size = Annotated[int, Field(ge=1, le=MAX_BATCH)]
@@ -188,21 +150,17 @@ class _DataTypes(Strict):
 def _top_level() -> type[BaseModel]:
     """The model of the whole JSON. The blocks that DeepSpeed has models for have these."""
     stand_ins.install()
-    from deepspeed.comm.config import CommsLoggerConfig
-    from deepspeed.monitor.config import CometConfig, CSVConfig, TensorBoardConfig, WandbConfig
     from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
     class Fp16(DeepSpeedFP16Config):
-        enabled: StrictBool | Literal["auto"] = False
+        enabled: StrictBool = False
 
     class Bf16(DeepSpeedBF16Config):
-        enabled: StrictBool | Literal["auto"] = False
+        enabled: StrictBool = False
 
     class Zero(DeepSpeedZeroConfig):
         stage: Literal[0, 1, 2, 3] = 0  # DeepSpeed's type names stage 3 twice in its message
-        reduce_bucket_size: PositiveInt | Literal["auto"] = 500_000_000
-        allgather_bucket_size: PositiveInt | Literal["auto"] = 500_000_000
 
     class TopLevel(Strict):
         train_batch_size: _Size | None = None
@@ -214,21 +172,12 @@ def _top_level() -> type[BaseModel]:
         bf16: Bf16 = Bf16()
         zero_optimization: Zero = Zero()
         zero_allow_untested_optimizer: bool = True
-        zero_force_ds_cpu_optimizer: bool = True
         gradient_clipping: AtLeastZero = 0.0
         communication_data_type: Precision = "fp32"
         data_types: _DataTypes = _DataTypes()
         prescale_gradients: bool = False
         gradient_predivide_factor: AboveZero = 1.0
-        disable_allgather: bool = False
         activation_checkpointing: Any = None
-        aio: dict[str, Any] = Field(default_factory=dict)
-        checkpoint: dict[str, Any] = Field(default_factory=dict)
-        comms_logger: CommsLoggerConfig = CommsLoggerConfig()
-        csv_monitor: CSVConfig = CSVConfig()
-        tensorboard: TensorBoardConfig = TensorBoardConfig()
-        wandb: WandbConfig = WandbConfig()
-        comet: CometConfig = CometConfig()
         flops_profiler: dict[str, Any] = Field(default_factory=dict)
         timers: dict[str, Any] = Field(default_factory=dict)
         wall_clock_breakdown: bool = False
@@ -239,13 +188,9 @@ def _top_level() -> type[BaseModel]:
     return TopLevel
 
 
-def _check_schema(config: Mapping[str, Any], source: Path) -> dict[str, Any]:
-    """Returns the values as they were checked.
-
-    Raises:
-        UserError: an unknown key, an invalid value, an unknown optimizer or a missing learning rate.
-    """
-    checked = _validate(_top_level(), config, source)
+def _check_schema(config: Mapping[str, Any], source: Path) -> None:
+    """Raises UserError: an unknown key, an invalid value, an unknown optimizer or a missing learning rate."""
+    _validate(_top_level(), config, source)
     optimizer = config.get("optimizer", {})
     kind = optimizer.get("type")
     if kind not in optimizers.TYPES:
@@ -254,30 +199,12 @@ def _check_schema(config: Mapping[str, Any], source: Path) -> dict[str, Any]:
             f"{source}: optimizer.type {kind!r} is not known; use one of {', '.join(optimizers.TYPES)}{near}"
         )
     _validate(optimizers.parameters_of(optimizer), optimizer.get("params", {}), source, "optimizer.params.")
-    if config.get("comet", {}).get("api_key") is not None:
-        raise UserError(
-            f"{source}: comet.api_key would be recorded in settings.json; remove it, and set COMET_API_KEY instead"
-        )
-    return _as_checked(checked, config)
 
 
-def _as_checked(checked: BaseModel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of `given` with the values that `checked` has for them, such as 2 for "2"."""
-    fields = type(checked).model_fields
-    by_key = {key: getattr(checked, name) for name, field in fields.items() for key in (name, field.alias) if key}
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        found = by_key.get(key)
-        if isinstance(found, BaseModel) and isinstance(value, Mapping):
-            values[key] = _as_checked(found, value)
-        else:  # DeepSpeed's models drop "auto"
-            values[key] = found if isinstance(found, (bool, int, float, str)) and value != "auto" else value
-    return values
-
-
-def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, prefix: str = "") -> BaseModel:
+def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, prefix: str = "") -> None:
     try:
-        return model.model_validate(dict(values))
+        model.model_validate(dict(values))
+        return
     except ValidationError as error:
         # A mistyped key first: it may be the one that is missing.
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
@@ -308,15 +235,12 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def fit(
-    config: dict[str, Any], world_size: int, hardware: Hardware, precision: str = "auto", parameters: int | None = None
-) -> EngineConfig:
+def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: str = "auto") -> EngineConfig:
     """Fits a checked JSON to `world_size` ranks of `hardware`.
 
     Args:
         precision: "auto" (the JSON's, or the nearest that the hardware has), "config" (the JSON's, or an error), or
             "fp16", "bf16" or "fp32", which override the JSON.
-        parameters: of the model, which become the size of buckets that are "auto"; None for DeepSpeed's size.
     Raises:
         UserError: the batch sizes contradict each other, the hardware lacks the precision, or see
             `launcher.check_batch`.
@@ -340,11 +264,6 @@ def fit(
             config[kind] = {**config.get(kind, {}), "enabled": True}
         else:
             config.pop(kind, None)
-    zero = config.get("zero_optimization", {})
-    for name in (name for name in BUCKETS if zero.get(name) == "auto"):
-        zero.pop(name)
-        if parameters is not None:
-            zero[name] = parameters
     # DeepSpeed has not tested the project's optimizer. The key accepts that and has no other effect.
     config["zero_allow_untested_optimizer"] = True
     config.setdefault("steps_per_print", 2**31)  # never: the trainer prints these numbers
@@ -400,13 +319,10 @@ def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "
     Raises:
         UserError: the JSON enables two precisions, or the hardware lacks the precision.
     """
-    values = {kind: config.get(kind, {}).get("enabled", False) for kind in ("fp16", "bf16")}
     native: dict[Precision, bool] = {"bf16": hardware.bf16, "fp16": hardware.fp16, "fp32": True}
-    enabled: list[Precision] = [kind for kind in ("fp16", "bf16") if values[kind] is True]
+    enabled: list[Precision] = [kind for kind in ("fp16", "bf16") if config.get(kind, {}).get("enabled")]
     if len(enabled) == 2:
         raise UserError("fp16 and bf16 are both enabled in the DeepSpeed JSON; enable one")
-    if not enabled and "auto" in values.values():
-        enabled = [next(kind for kind, is_native in native.items() if is_native)]
     wanted: Precision = enabled[0] if enabled else "fp32"
     if choice in ("config", "auto"):
         if native[wanted]:
@@ -420,7 +336,4 @@ def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "
     if choice == "fp16" and not native["fp16"]:
         raise UserError(f"--precision fp16: {hardware.name} does not have it; use --precision auto")
     explicit: Precision = choice  # type: ignore[assignment]
-    return (
-        explicit,
-        None if explicit == wanted else f"training in {explicit}, not in {wanted} as the JSON says",
-    )
+    return explicit, None if explicit == wanted else f"training in {explicit}, not in {wanted} as the JSON says"

@@ -1,21 +1,102 @@
-"""Reads and sets all that a checkpoint holds of an engine: tensors, counters, loss scale, optimizer settings."""
+"""A DeepSpeed engine: makes it, makes its steps, reads its metrics, and reads and sets all that a checkpoint holds."""
 
+import logging
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import deepspeed
 import torch
 import torch.distributed as dist
+import xxhash
 from deepspeed import DeepSpeedEngine
-from torch import Tensor
+from torch import Tensor, nn
 
-from pipeline.engine import zero_layout
+from pipeline.engine import optimizers, zero_layout
+from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.lamb import Lamb, TensorSlice
-from pipeline.engine.optimizers import KINDS
+from pipeline.engine.optimizers import KINDS, describe_groups, parameter_groups
 
 Engine = DeepSpeedEngine
 """A model in training. Other packages use `backward`, `train`, `eval`, `module`, `device` and counts only."""
 
 _SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
+
+
+def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine, str]:
+    """Gives `model` to DeepSpeed with the optimizer that the JSON names. Collective.
+
+    Returns:
+        The engine, ready to train, and a description of the optimizer's parameter groups.
+    """
+    _silence_expected_warnings()
+    # The trainer sets the learning rate of every step, with and without a `scheduler` block
+    # (pipeline/training/schedule.py).
+    settings = {key: value for key, value in config.json.items() if key != "scheduler"}
+    # DeepSpeed's throughput timer is on by default, and waits for the GPU twice in each micro-step.
+    settings["timers"] = {"throughput": {"enabled": False}} | settings.get("timers", {})
+    groups = parameter_groups(model, config.json["optimizer"].get("params", {}).get("weight_decay", 0.01))
+    description = describe_groups(groups, config.optimizer)
+    optimizer = optimizers.make_optimizer(config.json, groups)
+    engine, *_ = deepspeed.initialize(model=model, config=settings, optimizer=optimizer)
+    # DeepSpeed uses its batch size to count samples only. It has demanded one that includes the empty rows.
+    engine._config.train_batch_size = config.train_batch_size
+    zero_layout.attach(engine)
+    return engine, description
+
+
+def _silence_expected_warnings() -> None:
+    """Drops two warnings of every run that need no action."""
+    # DeepSpeed 0.19.8 calls two collectives by names that torch 2.13 deprecates.
+    old_names = ".*(all_gather_into_tensor|reduce_scatter_tensor).*"
+    warnings.filterwarnings("ignore", message=old_names, category=FutureWarning)
+    # DeepSpeed has not tested the project's LAMB under ZeRO; tests/pipeline/engine/test_lamb.py has.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: "untested optimizer" not in record.getMessage())
+
+
+class LossScaleAtFloor(RuntimeError):
+    """Gradients overflowed, and the fp16 loss scale, which is the message, is already the lowest of the JSON."""
+
+
+def step(engine: DeepSpeedEngine) -> None:
+    """Ends a micro-step; the last micro-step of a step updates the weights. Collective.
+
+    Raises:
+        LossScaleAtFloor: on all ranks together.
+    """
+    try:
+        engine.step()
+    except Exception as error:
+        # runtime/fp16/loss_scaler.py, `update_scale`, raises a plain Exception. Only its text identifies it.
+        if "loss scale" not in str(error):
+            raise
+        raise LossScaleAtFloor(f"{zero_layout.loss_scale(engine):g}") from None
+
+
+def set_learning_rate(engine: DeepSpeedEngine, rate: float) -> None:
+    """Sets the learning rate of all parameters for the next update."""
+    for group in engine.optimizer.param_groups:
+        group["lr"] = rate
+
+
+def gradient_norm(engine: DeepSpeedEngine) -> float:
+    """The norm of the last step's gradients over all ranks, before clipping; 0 before the first step."""
+    return float(engine.get_global_grad_norm() or 0.0)
+
+
+def trust_ratios(engine: DeepSpeedEngine) -> dict[str, float] | None:
+    """The trust ratio of each scaled tensor in the last step, by name; None for optimizers other than `Lamb`."""
+    optimizer = engine.basic_optimizer
+    if not isinstance(optimizer, Lamb):
+        return None
+    return dict(zip(optimizer.tensor_names, optimizer.last_trust_ratios.tolist()))
+
+
+def parameter_count(engine: DeepSpeedEngine) -> int:
+    """The number of the model's parameters, at every ZeRO stage."""
+    # At stage 3 a parameter is empty outside of forward and backward; `ds_numel` is its full size.
+    return sum(getattr(tensor, "ds_numel", tensor.numel()) for tensor in engine.module.parameters())
 
 
 class TensorState(NamedTuple):
@@ -110,3 +191,24 @@ def _set_optimizer_steps(optimizer: torch.optim.Optimizer, steps: int) -> None:
 def _dynamic_loss_scaler(engine: DeepSpeedEngine) -> Any | None:
     scaler = getattr(engine.optimizer, "loss_scaler", None)
     return scaler if getattr(scaler, "dynamic", False) else None
+
+
+def weights_checksum(engine: DeepSpeedEngine) -> str:
+    """The checksum of the model's weights on this rank; "" at ZeRO stage 3, where no rank holds those of another one.
+
+    Waits for the device.
+    """
+    if zero_layout.stage(engine) == 3:
+        return ""
+    checksum = xxhash.xxh3_64()
+    for parameter in engine.module.parameters():
+        checksum.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return checksum.hexdigest()
+
+
+def differing_ranks(checksums: Sequence[str]) -> list[int]:
+    """The ranks whose checksum is not that of the majority; all ranks if there are several and no majority."""
+    (usual, count), *others = Counter(checksums).most_common()
+    if not others:
+        return []
+    return [rank for rank, checksum in enumerate(checksums) if checksum != usual or 2 * count <= len(checksums)]

@@ -21,7 +21,7 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.finetune_settings import FinetuneSettings
 from pipeline.tasks.kind import Features, SampleOutput
 from pipeline.tasks.task import SpanLimits, Splits, Task
-from pipeline.training.callback import REMEDY, TrainingFailed
+from pipeline.training.training_run import REMEDY, TrainingFailed
 from pipeline.training.training_task import Evaluation, Pace, without_pauses
 
 if TYPE_CHECKING:

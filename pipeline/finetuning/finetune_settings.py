@@ -10,7 +10,6 @@ from typing import Any
 
 from common.errors import UserError
 from model.config import AlbertConfig, ExecutionOptions
-from model.counts import parameter_counts
 from pipeline.checkpoint.run_records import FinetuneRecord, PretrainRecord
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
@@ -104,8 +103,8 @@ def resolve(
         data_digest: see `FinetuneSettings`.
     """
     rate, reason = _learning_rate(flags, task, initial.config)
-    config, parameters = _deepspeed_json(flags, task, hardware, rate), parameter_counts(initial.config).total
-    engine = engine_config.fit(config, world_size, hardware, flags.precision, parameters)
+    config = _deepspeed_json(flags, task, hardware, rate)
+    engine = engine_config.fit(config, world_size, hardware, flags.precision)
     defaults = task.hyperparameters
     steps = flags.steps or defaults.steps
     if flags.epochs is not None or steps is None:

@@ -19,7 +19,7 @@ from pipeline.pretraining import evaluation
 from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import HEAD_PARTS
-from pipeline.training.meter import Meter, sum_over_ranks
+from pipeline.training.step_metrics import Meter, sum_over_ranks
 from pipeline.training.training_task import Evaluation, Pace
 
 if TYPE_CHECKING:

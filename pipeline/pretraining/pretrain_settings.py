@@ -8,7 +8,6 @@ from typing import Any
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
-from model.counts import parameter_counts
 from pipeline.checkpoint.new_vocabulary import carry_over
 from pipeline.checkpoint.run_records import CorpusRecord, LengthRecord, PretrainRecord
 from pipeline.data.collate import Objective
@@ -111,7 +110,7 @@ def resolve(
     model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
     if teacher is not None:
         teacher.check(corpora.directories[0])
-    engine = engine_config.fit(config, world_size, hardware, flags.precision, parameter_counts(model).total)
+    engine = engine_config.fit(config, world_size, hardware, flags.precision)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)
     lengths = lengths_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours)

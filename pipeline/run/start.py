@@ -26,16 +26,15 @@ from pipeline.distributed import launcher, progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
 from pipeline.engine import workarounds
-from pipeline.engine.build import initialise
+from pipeline.engine.engine_state import initialise
 from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
 from pipeline.settings import declare
 from pipeline.sharing.write_export import export_usual
-from pipeline.training.callback import TrainingFailed, cannot_begin
-from pipeline.training.callbacks import make_trainer
+from pipeline.training import trackers
 from pipeline.training.run_settings import RunSettings
-from pipeline.training.tracking import services
-from pipeline.training.training_run import Clock, TrainingRun, TrainState
+from pipeline.training.trainer import make_trainer
+from pipeline.training.training_run import Clock, TrainingFailed, TrainingRun, TrainState, cannot_begin
 from pipeline.training.training_task import TrainingTask
 
 
@@ -51,7 +50,7 @@ def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], Non
     for recipe in recipes:
         settings, at = recipe.settings, recipe.settings.flags.output
         workarounds.reject_unsafe_settings(settings.engine.json)
-        services.check(settings.flags.track, settings.engine.json)
+        trackers.check(settings.flags.track)
         run_directory.check_same_settings(at, settings.record())
         run_directory.check_output(at, recipe.reopens)
     if summarise is not None:
@@ -197,7 +196,6 @@ def _state_of(saved: Any, settings: RunSettings) -> TrainState:
     may_end_early = settings.flags.max_hours is not None or settings.patience is not None
     if not may_end_early and state.step < settings.steps:
         state.finished = False
-        state.evaluation_due = state.evaluation_due and "earlier"
     return state
 
 

@@ -39,9 +39,6 @@ class RunFlags:
     activation_checkpointing: str = flag(
         "what to recompute in the backward pass to save memory", "none", choices=ACTIVATION_CHECKPOINTING
     )
-    save_mode: Literal["background", "foreground"] = flag(
-        "background: write a copy while training goes on; foreground: let training wait, without a copy", "background"
-    )
 
     track: tuple[str, ...] = flag(
         "send the curves of TensorBoard to these trackers as well (docs/monitoring.md)",
@@ -50,7 +47,6 @@ class RunFlags:
         extend=True,
         group="logging, evaluation, checkpoints",
     )
-    all_curves: bool = flag("make a curve of every number, not only of the useful ones", False)
 
     host_timeout: float = flag(
         "end the job if a host does not answer for this long", 30.0, _host_seconds, metavar="SECONDS", group="safety"

@@ -1,18 +1,14 @@
 """Trains a model: the loop and all that pre-training and fine-tuning share.
 
 trainer        the training loop: decides when to log, evaluate and save, and when to end
-agreement      what all ranks agree on: before a step, and during an evaluation
-deadline       how far a run is by its time limit
-divergence     ends a run whose loss is no finite number
-saves          carries out saves, in the background or the foreground
-step_metrics   the metrics of a record: of the task, of the engine, speed and memory
-callback       the moments of training at which other code may look on, and why training ends early
-callbacks/     what looks on: the console, and the log of metrics
-tracking/      the numbers of a run to TensorBoard, MLflow and Weights & Biases
-schedule       the learning rate of every step
-training_run   how far a run has come, its clock, and what the trainer and its callbacks share
+run_end        what ends a run early: a signal that all ranks agree on, the time limit, a wrong loss, wrong weights
+step_metrics   the metrics of a record: of the task, summed over batches and ranks; of the engine; speed and memory
+training_run   how far a run has come, its clock, and the moments at which callbacks look on
 training_task  the interface of what is trained: batches, loss, metrics, evaluation
-meter          sums of metrics over batches and ranks
-metrics_file   reads metrics.jsonl
+schedule       the learning rate of every step
 run_settings   the settings that both kinds of run have
+console        the lines on the console
+metrics_log    writes metrics.jsonl, and sends the curves to TensorBoard and trackers
+metrics_file   reads metrics.jsonl
+trackers       TensorBoard, MLflow and Weights & Biases
 """

@@ -15,19 +15,13 @@ MAX_METRICS_BYTES = 4 << 30
 _REMEDY = "restore it, or move it away"
 
 
-def drop_after(run: Path, step: int, evaluation_due: bool = False) -> None:
+def drop_after(run: Path, step: int) -> None:
     """Drops the records of later steps than `step`, and a last line that a kill cut short. The file is made if needed.
 
-    Args:
-        evaluation_due: whether the run evaluates after `step` once more. The record of it is dropped, too.
     Raises:
         UserError: a line is JSON but no record.
     """
-    kept = [
-        line.decode() + "\n"
-        for line, record in _complete_records(run)
-        if record["step"] <= step and not (evaluation_due and (record["step"], record["split"]) == (step, "eval"))
-    ]
+    kept = [line.decode() + "\n" for line, record in _complete_records(run) if record["step"] <= step]
     atomic.write_text(run / METRICS, "".join(kept))  # which also makes the name of a new file survive a power loss
 
 

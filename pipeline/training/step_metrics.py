@@ -1,7 +1,9 @@
-"""The metrics of a record: of the task, of the engine, speed and memory."""
+"""The metrics of a record: of the task, summed over batches and ranks; of the engine; speed and memory."""
 
+import itertools
 import resource
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +14,78 @@ from model import AlbertConfig
 from model.counts import model_flops
 from pipeline.data.collate import BatchShape
 from pipeline.data.sampler import batch_of_step
-from pipeline.engine import step as engine_step
-from pipeline.engine import zero_layout
+from pipeline.distributed.control import ControlGroup
+from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.deepspeed_config import Precision
 from pipeline.engine.hardware import find_by_device_name
-from pipeline.training.meter import Meter, sum_over_ranks
 from pipeline.training.training_run import Lap, TrainingRun
 from pipeline.training.training_task import TrainingTask
+
+COUNTS = ("tokens", "rows")
+"""Fields of every task's sums: tokens without padding, and rows (samples of fine-tuning)."""
+
+
+class Meter:
+    """Adds up the sums of batches on the device. Only `totals` waits for the device.
+
+    A batch with a sum that is not finite adds only its tokens and rows. `pipeline.training.run_end` counts
+    the steps of such batches.
+
+    Args:
+        kind: NamedTuple class of the sums, scalar tensors or floats. It has the fields `COUNTS`.
+    """
+
+    def __init__(self, kind: type[Any], device: torch.device | str) -> None:
+        self._kind = kind
+        # float64: within a few hundred steps the number of predicted tokens passes 2**24, where fp32 stops counting.
+        self._sums = torch.zeros(len(kind._fields), dtype=torch.float64, device=device)
+        self._is_count = torch.tensor([name in COUNTS for name in kind._fields], device=device)
+        self._loaded = self._zero = kind._make([0.0] * len(kind._fields))
+
+    def add(self, sums: Sequence[torch.Tensor]) -> None:
+        """Adds the sums of one batch, scalars () on the device in a NamedTuple of class `kind`."""
+        values = torch.stack([value.detach().double() for value in sums])  # (number of fields,)
+        finite = (values.isfinite() | self._is_count).all()
+        self._sums += torch.where(finite | self._is_count, values, 0.0)
+
+    def totals(self) -> Any:
+        """The sums of this rank, floats in a NamedTuple of class `kind`. Waits for the device."""
+        return self._kind._make(self._sums.tolist())
+
+    def load(self, totals: Sequence[float]) -> None:
+        """Continues from `totals` of an earlier start."""
+        self._sums.copy_(torch.tensor(totals, dtype=torch.float64))
+        self._loaded = self._kind._make(totals)
+
+    def of_this_start(self, totals: Any) -> tuple[float, float]:
+        """The tokens and rows in `totals` that were not loaded: speeds divide by the time of this start alone."""
+        return totals.tokens - self._loaded.tokens, totals.rows - self._loaded.rows
+
+    def reset(self) -> None:
+        """Sets all sums to 0."""
+        self._sums.zero_()
+        self._loaded = self._zero
+
+
+def sum_over_ranks(control: ControlGroup, *vectors: Any) -> list[Any]:
+    """Sums several vectors of floats over all ranks, in one collective.
+
+    Returns:
+        The summed vectors, in the order of the arguments. A NamedTuple is returned as a NamedTuple of its class.
+    """
+    return begin_sums(control, *vectors)()
+
+
+def begin_sums(control: ControlGroup, *vectors: Any) -> Callable[[], list[Any]]:
+    """Begins `sum_over_ranks` and does not wait. The function that it returns waits, and gives the summed vectors."""
+    finish = control.begin_sum([value for vector in vectors for value in vector])
+
+    def summed() -> list[Any]:
+        totals = iter(finish())
+        parts = [list(itertools.islice(totals, len(vector))) for vector in vectors]
+        return [vector._make(part) if hasattr(vector, "_make") else part for vector, part in zip(vectors, parts)]
+
+    return summed
 
 
 class StepMetrics:
@@ -32,10 +99,8 @@ class StepMetrics:
         self._run, self._task = run, task
         self._throughput = throughput or Throughput(None, run.control.world_size, None)
         self.meter = Meter(task.sums_kind, run.engine.device)
-        if run.state.meter is not None:
-            self.meter.load(run.state.meter)  # on all ranks, so that all of them refuse sums that do not fit
-            if not run.is_rank_0:
-                self.meter.reset()  # the sums are already those of all ranks
+        if run.state.meter is not None and run.is_rank_0:  # the sums are those of all ranks
+            self.meter.load(run.state.meter)
 
     def add(self, output: Any, tensors: dict[str, Tensor]) -> None:
         """Adds the sums of a micro-batch: the output of the model, and its input."""
@@ -54,14 +119,14 @@ class StepMetrics:
         record |= {
             "samples": state.step * batch_size,
             "tokens": state.tokens,
-            "grad_norm": engine_step.gradient_norm(engine),
+            "grad_norm": engine_state.gradient_norm(engine),
             "loss_scale": zero_layout.loss_scale(engine),
             "overflow_steps": int(engine.skipped_steps),
             **self._throughput.metrics(tokens, rows, run.clock.lap()),
             "peak_memory_gb": peak_memory_gb(engine.device),
             "seconds": run.clock.seconds(),
         }
-        if (ratios := engine_step.trust_ratios(engine)) is not None:
+        if (ratios := engine_state.trust_ratios(engine)) is not None:
             record["trust_ratios"] = ratios
         if skipped:
             record["batches_passed_over"] = skipped

@@ -1,30 +1,41 @@
-"""The training loop. DeepSpeed's engine computes; callbacks look on (`pipeline.training.callbacks`)."""
+"""The training loop. DeepSpeed computes; callbacks look on (`Callback` in `pipeline.training.training_run`)."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from common.progress_bar import Progress
-from pipeline.checkpoint.saver import Saved
+from pipeline.checkpoint.saver import SaveFailed, Saver
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.data.sampler import batches_to_come
 from pipeline.distributed import progress
 from pipeline.distributed.exits import StopSignals
-from pipeline.engine import step as engine_step
-from pipeline.training.agreement import Agreement, EvaluationPace, start_agreement
-from pipeline.training.callback import REMEDY, Callback, EvaluationLeft, TrainingFailed
-from pipeline.training.deadline import Deadline, expected_save_seconds
-from pipeline.training.divergence import Divergence, check_trial
-from pipeline.training.saves import Saves
+from pipeline.engine import engine_state
+from pipeline.training.console import Console
+from pipeline.training.metrics_log import MetricsLog
+from pipeline.training.run_end import (
+    Agreement,
+    Deadline,
+    Divergence,
+    check_equal_weights,
+    check_trial,
+    expected_save_seconds,
+    start_agreement,
+)
 from pipeline.training.schedule import step_of_progress
 from pipeline.training.step_metrics import StepMetrics, Throughput
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import REMEDY, Callback, TrainingFailed, TrainingRun, cannot_begin
 from pipeline.training.training_task import TrainingTask
 
+T = TypeVar("T")
+
+QUIET_SECONDS = 10.0
+"""An evaluation that takes less time shows no progress."""
 MicroBatches = Sequence[Any]
 """A rank's micro-batches of a step, each a NamedTuple of numpy arrays."""
 
@@ -44,7 +55,6 @@ class Trainer:
     Args:
         signals: stop-signal handlers, already installed.
         callbacks: look on; the same on all ranks.
-        sync_records: see `Saver`.
         throughput: see `StepMetrics`.
     """
 
@@ -54,7 +64,6 @@ class Trainer:
         task: TrainingTask,
         signals: StopSignals,
         callbacks: Sequence[Callback],
-        sync_records: Callable[[], None] = lambda: None,
         throughput: Throughput | None = None,
     ) -> None:
         self.run, self.task, self.signals, self.callbacks = run, task, signals, list(callbacks)
@@ -62,11 +71,12 @@ class Trainer:
         self.deadline = Deadline(run.settings.flags.max_hours, run.settings.steps, save_seconds)
         self.divergence = Divergence(run)
         self.metrics = StepMetrics(run, task, throughput)
-        self.saves = Saves(run, self._checkpoint_complete, sync_records)
+        self.saver = Saver(run.engine, run.settings.flags.output / "checkpoints", run.settings.kept_checkpoints)
         self._bar = Progress(task.name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         run.say = self._bar.say
         self._finish_agreement: Callable[[], Agreement] | None = None
         self._score: float | None = None  # of the evaluation after the present step
+        self._saved_step = run.state.step or None  # of the newest checkpoint: a resumed run starts at one
         progress.get_progress().took_save(save_seconds)
         if run.settings.execution.compile:
             progress.note_compilations()
@@ -87,9 +97,10 @@ class Trainer:
         schedule = run.settings.schedule()
         with self._accompanied(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
             run.clock.lap()  # the time before is no training: trackers open
-            stop_signal = None if state.finished else self._begin_training()  # a finished run only ends its records
+            if task.evaluates and not state.finished:  # a finished run only ends its records
+                self._try_evaluation()
             steps, upcoming = run.clock.waiting(prefetched), None
-            while stop_signal is None and not state.finished:
+            while not state.finished:
                 micro_batches = upcoming or self._next_step(steps, state.step)
                 began, upcoming = time.perf_counter(), None
                 agreed = self._agree()
@@ -98,7 +109,7 @@ class Trainer:
                 due = self._due(state.step + 1, is_last=agreed.progress >= 1.0)
 
                 rate = schedule(step_of_progress(agreed.progress, state.step, run.settings.steps))
-                engine_step.set_learning_rate(engine, rate)
+                engine_state.set_learning_rate(engine, rate)
                 torch.manual_seed(rng.dropout_seed(run.settings.flags.seed, state.step, run.control.rank))
                 for number, batch in enumerate(micro_batches, 1):
                     run.enter("forward", number)
@@ -118,8 +129,8 @@ class Trainer:
 
                 if due.log:
                     self._log(rate, due.last)
-                stop_signal = self._finish_step(due)
-        return stop_signal
+                self._finish_step(due)
+        return None
 
     def _due(self, step: int, is_last: bool) -> Due:
         """What follows the step with this number."""
@@ -131,33 +142,19 @@ class Trainer:
             last=last,
         )
 
-    def _begin_training(self) -> int | None:
-        """Makes what is due before the first step: a trial evaluation, and one that was interrupted.
-
-        Returns:
-            See `_finish_step`.
-        """
-        state = self.run.state
-        if self.task.evaluates:
-            self.run.enter("evaluation")
-            with self.run.clock.paused():
-                self._try_evaluation()
-        if state.evaluation_due is None:
-            return None
-        last = state.evaluation_due == "last"
-        return self._finish_step(Due(log=False, evaluate=self.task.evaluates, save=True, last=last))
-
     def _try_evaluation(self) -> None:
         """Evaluates on a few batches. With a time limit twice: the first time also compiles and allocates."""
-        evaluation, fraction = self.task.try_evaluation(self.run.engine)
-        if evaluation is not None:
-            check_trial(evaluation, self.run.state.step)
-            for callback in self.callbacks:
-                callback.on_trial(evaluation, fraction)
-        if self.deadline.is_set:
-            began = time.perf_counter()
-            self.task.try_evaluation(self.run.engine)
-            self.deadline.learn("evaluation", (time.perf_counter() - began) / fraction)
+        self.run.enter("evaluation")
+        with self.run.clock.paused():
+            evaluation, fraction = self.task.try_evaluation(self.run.engine)
+            if evaluation is not None:
+                check_trial(evaluation, self.run.state.step)
+                for callback in self.callbacks:
+                    callback.on_trial(evaluation, fraction)
+            if self.deadline.is_set:
+                began = time.perf_counter()
+                self.task.try_evaluation(self.run.engine)
+                self.deadline.learn("evaluation", (time.perf_counter() - began) / fraction)
 
     def _next_step(self, steps: Iterator[MicroBatches], step: int) -> MicroBatches:
         """Waits for this rank's micro-batches of the step after `step` steps, and starts the agreement on it.
@@ -169,7 +166,7 @@ class Trainer:
         micro_batches = next(steps)
         run.enter("agreement")
         counts, way = self.task.label_counts(micro_batches), self.deadline.progress(step, run.clock.seconds())
-        self._finish_agreement = start_agreement(run.control, self.signals, counts, self.saves.is_writing, way)
+        self._finish_agreement = start_agreement(run.control, self.signals, counts, self.saver.is_writing, way)
         return micro_batches
 
     def _agree(self) -> Agreement:
@@ -178,16 +175,16 @@ class Trainer:
         self.run.enter("agreement")
         agreed = self._finish_agreement()
         if not agreed.writers:
-            self.saves.finish()
+            self._finish_save()
         return agreed
 
     def _step_engine(self) -> None:
         try:
-            engine_step.step(self.run.engine)
-        except engine_step.LossScaleAtFloor as error:
+            engine_state.step(self.run.engine)
+        except engine_state.LossScaleAtFloor as error:
             raise TrainingFailed(
-                f"gradients overflow at step {self.run.state.step + 1} with the fp16 loss scale at its floor, "
-                f"{error.loss_scale:g}; {REMEDY}"
+                f"gradients overflow at step {self.run.state.step + 1} with the fp16 loss scale at its floor, {error}; "
+                f"{REMEDY}"
             ) from None
 
     def _end_step(self, seconds: float) -> None:
@@ -209,26 +206,15 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_log(record, is_last)
 
-    def _finish_step(self, due: Due) -> int | None:
-        """Evaluates and saves after a step, as far as it is due. Sets `state.finished`.
-
-        Returns:
-            The number of the signal that ended the evaluation early. The checkpoint then says that it is due.
-        """
+    def _finish_step(self, due: Due) -> None:
+        """Evaluates and saves after a step, as far as it is due. Sets `state.finished`."""
         state, last = self.run.state, due.last
         if due.evaluate:
-            self.saves.finish()  # otherwise it could go on only at the next step
-            try:
-                last = self._evaluate() or last
-            except EvaluationLeft as error:
-                self.run.engine.train()
-                state.evaluation_due = "last" if due.last else "earlier"
-                self._save(required=True)
-                return error.stop_signal
-        state.evaluation_due, state.finished = None, last
+            self._finish_save()  # otherwise it could go on only at the next step
+            last = self._evaluate() or last
+        state.finished = last
         if due.save or last:
             self._save(required=last)
-        return None
 
     def _evaluate(self) -> bool:
         """Evaluates and compares the score with the best one. Collective.
@@ -239,9 +225,8 @@ class Trainer:
         run, state, patience = self.run, self.run.state, self.run.settings.patience
         began = time.perf_counter()
         run.enter("evaluation")
-        pace = EvaluationPace(run.control, self.signals, beat=lambda: run.enter("evaluation"))
         with run.clock.paused():
-            evaluation = self.task.evaluate(run.engine, pace)
+            evaluation = self.task.evaluate(run.engine, self._accompany)
         self.deadline.learn("evaluation", time.perf_counter() - began)
         self._score = evaluation.score
         if state.best_score is None or evaluation.score > state.best_score:
@@ -250,26 +235,69 @@ class Trainer:
             callback.on_evaluation(evaluation)
         return patience is not None and state.step - state.best_step >= patience
 
+    def _accompany(self, batches: Iterable[T], count: int) -> Iterator[T]:
+        """The `Pace` of an evaluation: shows its progress, and tells the watch that it goes on."""
+        with Progress("evaluation", count, "batches", enabled=self.run.is_rank_0, quiet_seconds=QUIET_SECONDS) as bar:
+            for batch in batches:
+                self.run.enter("evaluation")
+                yield batch
+                bar.update()
+
     def _save(self, required: bool) -> None:
         """Starts a save, if the weights may be saved. Waits for its end if it is required. Collective.
 
-        Training goes on after a failure of a save that is not required: it costs time only if the run is killed before
-        the next save.
+        Raises:
+            TrainingFailed: the ranks hold different weights, or a required save failed. If another save fails, training
+                goes on: it costs time only if the run is killed before the next save.
         """
+        run = self.run
+        run.enter("save")
+        if not self._may_save():
+            if required:
+                raise TrainingFailed(f"the loss is infinite or no number at step {run.state.step}, the last; {REMEDY}")
+            run.say(f"no checkpoint of step {run.state.step}: the loss is infinite or no number")
+            return
+        self._finish_save()
+        for callback in self.callbacks:
+            callback.on_save()
+        with self._saving(required):
+            check_equal_weights(run)
+            self.saver.start(asdict(run.state), self._score, in_background=not required)
+        if required:
+            self._finish_save(required)
+
+    def _finish_save(self, required: bool = False) -> None:
+        """Waits for the end of a save in progress, and tells of its checkpoint. Collective."""
+        if not self.saver.is_saving:
+            return
+        with self._saving(required):
+            checkpoint = self.saver.finish()
+            self._saved_step = checkpoint.step
+            progress.get_progress().took_save(checkpoint.seconds)
+            self.deadline.learn("save", checkpoint.seconds)
+            if self.run.mirror is not None:
+                self.run.mirror.wake()
+            for callback in self.callbacks:
+                callback.on_checkpoint(checkpoint)
+
+    @contextlib.contextmanager
+    def _saving(self, required: bool) -> Iterator[None]:
+        """Around each half of a save: says why it failed, or ends training if the save is required."""
         self.run.enter("save")
-        if self._may_save():
-            self.saves.save(self._score, required)
-        elif required:
-            raise TrainingFailed(f"the loss is infinite or no number at step {self.run.state.step}, the last; {REMEDY}")
-        else:
-            self.run.say(f"no checkpoint of step {self.run.state.step}: the loss is infinite or no number")
+        with self.run.clock.paused():
+            try:
+                yield
+            except SaveFailed as error:
+                if required:
+                    raise TrainingFailed(f"the checkpoint of step {error.step} failed: {error}") from None
+                self.run.say(f"checkpoint of step {error.step} failed, training goes on: {error}")
 
     def _save_to_stop(self) -> bool:
         """Saves before a stop. False if the weights must not be saved yet. Collective."""
         if not self._may_save():
             return False
-        self.saves.finish()
-        if self.run.state.step != self.saves.saved_step:  # saving again would discard this step's score
+        self._finish_save()
+        if self.run.state.step != self._saved_step:  # saving again would discard this step's score
             self._save(required=True)
         return True
 
@@ -280,20 +308,34 @@ class Trainer:
         self.metrics.store()
         return True
 
-    def _checkpoint_complete(self, checkpoint: Saved) -> None:
-        progress.get_progress().took_save(checkpoint.seconds)
-        self.deadline.learn("save", checkpoint.seconds)
-        for callback in self.callbacks:
-            callback.on_checkpoint(checkpoint)
-
     @contextlib.contextmanager
     def _accompanied(self) -> Iterator[None]:
-        """Shows the bar, and starts the callbacks and ends them, whatever ends training."""
+        """Shows the bar, and starts the callbacks and ends them, whatever ends training.
+
+        A save in progress ends as well if all ranks fail together. Otherwise it is given up, and nothing is written
+        later. The weights of a save are checked before it, so what ends training later does not make them wrong.
+        """
         with contextlib.ExitStack() as ends:
             ends.enter_context(self._bar)
             self._bar.resume(self.run.state.step)
             for callback in self.callbacks:
                 callback.on_start()
                 ends.callback(callback.on_end)
-            with self.saves:
+            ends.callback(self.saver.abandon)
+            try:
                 yield
+            except TrainingFailed:
+                self._finish_save()
+                raise
+
+
+def make_trainer(
+    run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None = None
+) -> Trainer:
+    """A trainer with all callbacks of a run. Arguments as of `Trainer`.
+
+    Raises:
+        UserError: rank 0 cannot write the metrics; on all ranks.
+    """
+    metrics_log = run.control.all_or_raise(lambda: MetricsLog(run), (OSError,), cannot_begin)
+    return Trainer(run, task, signals, [metrics_log, Console(run)], throughput)

@@ -1,19 +1,25 @@
-"""How far a run has come, its clock, and what its trainer and its callbacks share."""
+"""What the trainer of a run and its callbacks share: how far it has come, its clock, the moments of a callback."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from common.errors import UserError
 from common.files.json_files import Count, Finite
 from pipeline.checkpoint.mirror import Mirror
+from pipeline.checkpoint.saver import Saved
 from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.exits import EXIT_FAILED
 from pipeline.distributed.progress import Phase, get_progress
 from pipeline.engine.engine_state import Engine
 from pipeline.training.run_settings import RunSettings
+from pipeline.training.training_task import Evaluation
 
 T = TypeVar("T")
+
+REMEDY = "lower the learning rate, lengthen the warm-up or use --precision bf16, and start again with another --output"
 
 
 class Lap(NamedTuple):
@@ -88,8 +94,6 @@ class TrainState:
         best_score: the highest score of an evaluation so far.
         best_step: the step after which `best_score` was first reached.
         finished: True once the final step completed.
-        evaluation_due: a stop signal ended the evaluation after this step early: an evaluation after the "last" step or
-            after an "earlier" one; None if none is due.
     """
 
     step: Count = 0
@@ -99,7 +103,6 @@ class TrainState:
     best_score: float | None = None
     best_step: Count = 0
     finished: bool = False
-    evaluation_due: Literal["earlier", "last"] | None = None
 
 
 @dataclass
@@ -136,3 +139,52 @@ class TrainingRun:
         if own.step or phase == "data":  # what comes before the first batch belongs to no step
             own.step = self.state.step + (0 if phase in ("logging", "evaluation", "save") else 1)
         own.enter(phase, micro_step)
+
+
+class Callback:
+    """Observes the training of one start of a run. A subclass has the moments that it needs.
+
+    A callback changes nothing: it sets nothing in the run, and the order of callbacks means nothing. The trainer calls
+    them on all ranks. Between two logged lines none of them waits for the device.
+    """
+
+    def on_start(self) -> None:
+        """Before the first step."""
+
+    def on_step(self, step: int) -> None:
+        """After the step with this number."""
+
+    def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
+        """At a logging interval: the record of `metrics.jsonl`, and whether the step is the last one of the run."""
+
+    def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
+        """After the evaluation of a `fraction` of the batches before the first step."""
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        """After an evaluation."""
+
+    def on_save(self) -> None:
+        """Before a checkpoint of the present step is written."""
+
+    def on_checkpoint(self, checkpoint: Saved) -> None:
+        """Once a checkpoint is complete, which may be some steps later."""
+
+    def on_end(self) -> None:
+        """After training, also if it failed. Not collective."""
+
+
+class TrainingFailed(RuntimeError):
+    """Training cannot continue. The message says why and what to try.
+
+    Attributes:
+        status: the exit status of the ranks.
+    """
+
+    def __init__(self, message: str, status: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def cannot_begin(problem: str) -> UserError:
+    """The error of a start that cannot write its first files, for all ranks."""
+    return UserError(f"the run cannot begin: {problem}; free some space, or choose another --output")

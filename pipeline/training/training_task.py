@@ -104,6 +104,6 @@ class TrainingTask(Protocol):
         """Evaluates, on the same data every time. Leaves the engine in training mode. Collective.
 
         Args:
-            pace: every batch passes through it; it may raise EvaluationLeft.
+            pace: every batch passes through it.
         """
         ...

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.analysis.summary import summarise, sustained_speed
-from tests.pipeline.training.tracking.made_records import log_run
+from tests.pipeline.training.made_records import log_run
 
 
 def test_the_table_says_what_the_records_say(tmp_path):

@@ -24,7 +24,7 @@ WEIGHTS = torch.arange(6.0)
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An engine of one tensor "w" of 2 x 3 elements; `synced` has the newest checkpoint at each sync of records."""
+    """An engine of one tensor "w" of 2 x 3 elements."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     flat = WEIGHTS.clone()
     values = {"weight": flat, "exp_avg": -flat, "exp_avg_sq": 2 * flat}
@@ -36,12 +36,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(saver.zero_layout, "owned_slices", lambda engine: slices)
     monkeypatch.setattr(saver.engine_state, "engine_state", lambda engine: state)
     monkeypatch.setattr(saver.engine_state, "tensor_states", lambda engine, _: [TensorState(slices[0], values)])
-    yield SimpleNamespace(global_steps=2, values=values, synced=[])
+    yield SimpleNamespace(global_steps=2, values=values)
     dist.destroy_process_group()
-
-
-def make_saver(engine: Any, directory: Path, **options: Any) -> Saver:
-    return Saver(engine, directory, 1, sync_records=lambda: engine.synced.append(find_latest(directory)), **options)
 
 
 def no_space(*_: Any) -> None:
@@ -52,23 +48,20 @@ def no_space(*_: Any) -> None:
 def test_a_checkpoint_holds_what_the_engine_had_when_the_save_began(
     engine: Any, tmp_path: Path, in_background: bool
 ) -> None:
-    made = make_saver(engine, tmp_path / "checkpoints", in_background=in_background)
+    made = Saver(engine, tmp_path / "checkpoints", keep=1)
     for step, score in ((2, float("nan")), (3, 0.5), (4, None)):
         engine.global_steps = step
         engine.values["weight"].copy_(WEIGHTS + step)
-        made.start({"number": step}, score)
+        made.start({"number": step}, score, in_background)
         assert made.is_saving
         if in_background:
             engine.values["weight"].fill_(9.0)  # the next step of training
-        with pytest.raises(RuntimeError, match=f"the save of step {step} is still in progress"):
-            made.start({})
         saved = made.finish()
-        assert saved is not None
         assert saved.step == step
         assert saved.blocked_seconds > 0
         assert saved.seconds > 0
         assert not made.is_saving
-        assert not made.is_busy
+        assert not made.is_writing
         tag = tmp_path / "checkpoints" / f"step-0000000{step}"
         assert check(tag).score == (0.5 if step == 3 else None)
         assert torch.equal(load_weights(tag)["w"], (WEIGHTS + step).view(2, 3))
@@ -76,18 +69,16 @@ def test_a_checkpoint_holds_what_the_engine_had_when_the_save_began(
         assert {path.stat().st_mode for path in tag.iterdir()} == {(tmp_path / "checkpoints" / "latest").stat().st_mode}
         state = read_state(tag)
         assert (state["client_state"], state["groups"]) == ({"number": step}, [{"lr": 0.1}])
-    # The newest one and the best one remain. Records are synced before each is published.
+    # The newest one and the best one remain.
     names = [path.name for path in sorted((tmp_path / "checkpoints").iterdir())]
     assert names == ["latest", "step-00000003", "step-00000004"]
-    assert [None if tag is None else tag.name for tag in engine.synced] == [None, "step-00000002", "step-00000003"]
-    assert made.finish() is None
 
 
 @pytest.mark.parametrize("place", ["save_file", "write_state", "make_temporary"])
 def test_a_save_that_fails_leaves_nothing_and_the_next_one_succeeds(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    made = make_saver(engine, tmp_path / "checkpoints")
+    made = Saver(engine, tmp_path / "checkpoints", keep=1)
 
     def save() -> None:
         made.start({})
@@ -116,14 +107,14 @@ def test_a_thread_writes_a_copy_and_a_caller_that_waits_writes_at_once(
         return write(*arguments)
 
     monkeypatch.setattr(files, "write_rank_file", write_slowly)
-    made = make_saver(engine, tmp_path / "checkpoints")
+    made = Saver(engine, tmp_path / "checkpoints", keep=1)
     made.start({})
-    assert made.is_busy
+    assert made.is_writing
     threading.Timer(0.1, may_write.set).start()
     made.abandon()
     assert may_write.is_set(), "it is given up once the thread has ended"
     assert not made.is_saving
     assert find_latest(tmp_path / "checkpoints") is None
-    made.start({}, without_copy=True)
-    assert made.finish() is not None
+    made.start({}, in_background=False)
+    made.finish()
     assert threads == ["save", "MainThread"]

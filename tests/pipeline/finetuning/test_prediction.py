@@ -11,7 +11,7 @@ from pipeline.finetuning import fine_tuning
 from pipeline.finetuning.fine_tuning import batches_of
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
-from pipeline.training.callback import TrainingFailed
+from pipeline.training.training_run import TrainingFailed
 from pipeline.training.training_task import without_pauses
 
 

@@ -8,7 +8,7 @@ import torch
 from model.pretraining import PreTrainingOutput
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.evaluation import PretrainingSums
-from pipeline.training.meter import Meter
+from pipeline.training.step_metrics import Meter
 
 
 def sums(*values, sequence_ids):

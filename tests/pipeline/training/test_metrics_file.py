@@ -6,13 +6,13 @@ import math
 import os
 import resource
 import time
+from types import SimpleNamespace
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipeline.training import metrics_file
-from pipeline.training.tracking import services
+from pipeline.training import metrics_file, trackers
 from pipeline.training.training_task import Evaluation
-from tests.pipeline.training.tracking.made_records import TASK_RECORD, open_log
+from tests.pipeline.training.made_records import TASK_RECORD, open_log
 
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path):
@@ -40,16 +40,16 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path):
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(10, 10), (20, 20), (30, 31)]
 
 
-def test_a_sync_comes_after_the_records_before_it(tmp_path, monkeypatch):
+def test_the_records_before_a_save_are_durable(tmp_path, monkeypatch):
     log = open_log(tmp_path)[0]
     log.log(10, {"loss": 1.0})
     durable = {}
     monkeypatch.setattr(os, "fsync", lambda file: durable.update({os.fstat(file).st_ino: os.fstat(file).st_size}))
-    log.sync()
+    log.on_save()
     there = (tmp_path / "metrics.jsonl").stat()
     assert durable == {there.st_ino: there.st_size}
     assert there.st_size > 0
-    open_log(tmp_path, rank=1)[0].sync()  # not on rank 0
+    open_log(tmp_path, rank=1)[0].on_save()  # not on rank 0
     log.on_end()
 
 
@@ -61,44 +61,20 @@ def test_other_ranks_write_nothing(tmp_path):
     assert metrics_file.last_record(tmp_path, "train") is None
 
 
-class Tracker:
-    """Keeps what it gets."""
-
-    id = "1"
-
-    def __init__(self, title, known, settings, directory):
-        self.opened, self.points, self.finished = (title, known, settings, directory), [], None
-
-    def log(self, step, values):
-        self.points.append((step, values))
-
-    def close(self, finished):
-        self.finished = finished
-
-
 def test_trackers_get_the_curves_of_tensorboard(tmp_path, monkeypatch):
-    trackers = []
-    monkeypatch.setitem(services.SERVICES, "wandb", lambda *given: trackers.append(Tracker(*given)) or trackers[0])
+    opened, points, ended = [], [], []
+    tracker = SimpleNamespace(id="1", log=lambda *point: points.append(point), close=ended.append)
+    monkeypatch.setitem(trackers.SERVICES, "wandb", lambda *given: opened.append(given) or tracker)
     log, run = open_log(tmp_path, track=["wandb"])
     log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "samples": 80, "tokens": 9})
     log.log(10, {"loss": math.nan, "accuracy": 0.5}, "eval")
     run.state.finished = True
     log.on_end()
-    (tracker,) = trackers
-    assert tracker.points == [(10, {"train/loss": 1.5, "tokens": 9}), (10, {"eval/accuracy": 0.5, "tokens": 9})]
-    settings = dataclasses.asdict(TASK_RECORD)
-    assert (tracker.opened, tracker.finished) == ((tmp_path.name, None, settings, tmp_path), True)
+    assert points == [(10, {"train/loss": 1.5, "tokens": 9}), (10, {"eval/accuracy": 0.5, "tokens": 9})]
+    settings = {k: value for k, value in dataclasses.asdict(TASK_RECORD).items() if k != "pretraining"}
+    assert (opened, ended) == ([(tmp_path.name, None, settings, tmp_path)], [True])
     (first, _) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first["trust_ratios"] == {"w": None}
-
-
-def test_an_evaluation_that_is_due_once_more_is_dropped(tmp_path):
-    log, _ = open_log(tmp_path)
-    log.log(10, {"loss": 1.0})
-    log.log(10, {"loss": 1.0}, "eval")
-    log.on_end()
-    open_log(tmp_path, 10, evaluation_due="last")[0].on_end()
-    assert [json.loads(line)["split"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == ["train"]
 
 
 def test_the_first_point_of_the_curves_is_no_record(tmp_path):
@@ -119,8 +95,8 @@ def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
         log.log(10, {"loss": 1.0})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("metrics cannot be written, training goes on: [Errno 27] File too large")
+    said = capsys.readouterr().err
+    assert said.count("metrics cannot be written, training goes on: [Errno 27] File too large") == 1
     log.log(20, {"loss": 2.0})
     log.on_end()
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

@@ -1,5 +1,6 @@
-"""Records of metrics; speeds, computed by hand."""
+"""Sums of metrics over batches and ranks; records of metrics; speeds, computed by hand."""
 
+import math
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -8,14 +9,63 @@ import torch
 
 from model import AlbertConfig
 from pipeline.data.collate import BatchShape
-from pipeline.engine import step as engine_step
-from pipeline.engine import zero_layout
+from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.step_metrics import StepMetrics, Throughput
+from pipeline.training.step_metrics import Meter, StepMetrics, Throughput, sum_over_ranks
 from pipeline.training.training_run import Lap, TrainingRun, TrainState
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 SHAPE = BatchShape(512, pairs=1, predictions=77)
+
+
+class MeterSums(NamedTuple):
+    """`tokens` and `rows` stand between the others: their names count, not their positions."""
+
+    loss: float
+    tokens: float
+    rows: float
+    labels: float
+
+
+def batch(*values: float) -> MeterSums:
+    """The sums of a batch, on the device."""
+    return MeterSums(*(torch.tensor(float(value)) for value in values))
+
+
+def test_a_meter_continues_from_earlier_totals() -> None:
+    first, second = Meter(MeterSums, "cpu"), Meter(MeterSums, "cpu")
+    first.add(batch(1, 2, 3, 4))
+    first.add(batch(10, 20, 30, 40))
+    assert first.of_this_start(first.totals()) == (22, 33)
+    second.load(list(first.totals()))
+    assert second.totals() == first.totals() == MeterSums(loss=11, tokens=22, rows=33, labels=44)
+    second.add(batch(1, 2, 3, 4))
+    assert second.of_this_start(second.totals()) == (2, 3)
+    second.reset()
+    assert set(second.totals()) == {0.0}
+    second.add(batch(1, 2, 3, 4))
+    assert second.of_this_start(second.totals()) == (2, 3)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_batch_without_a_finite_loss_counts_its_tokens_and_rows_alone(loss: float) -> None:
+    meter = Meter(MeterSums, "cpu")
+    meter.add(batch(1, 2, 3, 4))
+    meter.add(batch(loss, 20, 30, 40))
+    assert meter.totals() == MeterSums(loss=1, tokens=22, rows=33, labels=4)
+
+
+def test_vectors_are_summed_in_one_collective_and_keep_their_names() -> None:
+    asked = []
+
+    def double(values):
+        asked.append(values)
+        return lambda: [2 * value for value in values]
+
+    found = sum_over_ranks(SimpleNamespace(begin_sum=double), [1.0, 0.0], [0.5], MeterSums(3.0, 4.0, 5.0, 6.0), [])
+    assert asked == [[1.0, 0.0, 0.5, 3.0, 4.0, 5.0, 6.0]]
+    assert found == [[2.0, 0.0], [1.0], MeterSums(6.0, 8.0, 10.0, 12.0), []]
+    assert isinstance(found[2], MeterSums)
 
 
 def test_speeds_of_a_lap() -> None:
@@ -97,8 +147,8 @@ def test_a_record_has_all_sums_and_the_speed_of_this_start_alone(monkeypatch: py
     counted: list[float] = []
     metrics, run = make_step_metrics(0, SimpleNamespace(metrics=lambda *counts: counted.extend(counts[:2]) or {}))
     for module, name, value in (
-        (engine_step, "gradient_norm", 2.5),
-        (engine_step, "trust_ratios", {"a": 1.0}),
+        (engine_state, "gradient_norm", 2.5),
+        (engine_state, "trust_ratios", {"a": 1.0}),
         (zero_layout, "loss_scale", 8.0),
     ):
         monkeypatch.setattr(module, name, lambda engine, value=value: value)

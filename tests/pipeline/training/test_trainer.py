@@ -1,8 +1,6 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
-import contextlib
 import math
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,58 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from pipeline.distributed.exits import StopSignals
+from pipeline.checkpoint.saver import Saved
 from pipeline.training import trainer as trainer_module
-from pipeline.training.agreement import Agreement, start_agreement
-from pipeline.training.callback import Callback, TrainingFailed
 from pipeline.training.trainer import Trainer
-from pipeline.training.training_run import Clock, TrainingRun, TrainState
+from pipeline.training.training_run import Callback, Clock, TrainingFailed, TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
-
-TERM = int(signal.SIGTERM)
-
-
-class LabelCounts(NamedTuple):
-    words: float
-    pairs: float
-
-
-class OtherRanks:
-    """The control of a rank, which adds what the other ranks say."""
-
-    def __init__(self, rank: int = 0, others: list[float] | None = None) -> None:
-        self.rank, self.world_size, self._others = rank, 2 if others else 1, others
-
-    def sum(self, values: list[float]) -> list[float]:
-        return [float(value) for value in values]
-
-    def begin_sum(self, values: list[float]) -> Callable[[], list[float]]:
-        others = self._others or [0.0] * len(values)
-        total = [mine + other for mine, other in zip(values, others, strict=True)]
-        return lambda: total
-
-
-def stop_signals(received: int | None = None) -> StopSignals:
-    signals = StopSignals.__new__(StopSignals)  # without handlers
-    signals.received = received
-    return signals
-
-
-@pytest.mark.parametrize(
-    ("rank", "received", "others", "stop_signal", "writers", "progress"),
-    [
-        # stops (SIGTERM, SIGINT, SIGUSR1), words, pairs, whether they write, progress of rank 0
-        (0, None, [0, 0, 0, 4, 1, 0, 0], None, 1, 0.5),
-        (1, None, [0, 0, 1, 4, 1, 1, 0.25], signal.SIGUSR1, 2, 0.25),
-        (0, TERM, [0, 0, 1, 4, 1, 0, 0], TERM, 1, 0.5),
-    ],
-)
-def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
-    rank: int, received: int | None, others: list[float], stop_signal: int | None, writers: float, progress: float
-) -> None:
-    control: Any = OtherRanks(rank, others)
-    agreed = start_agreement(control, stop_signals(received), LabelCounts(3.0, 1.0), True, 0.5)()
-    assert agreed == Agreement(stop_signal, LabelCounts(7.0, 2.0), writers, progress)
+from tests.pipeline.training.test_run_end import TERM, LabelCounts, OtherRanks, stop_signals
 
 
 class Recorder(Callback):
@@ -90,20 +42,24 @@ class Recorder(Callback):
         self.moments.append("end")
 
 
-class MadeSaves(contextlib.nullcontext[None]):
-    """Saves that only write down the steps."""
+class MadeSaver:
+    """A saver that only writes down the steps, and whether each was saved in the background."""
 
     is_writing = False
 
-    def __init__(self, run: TrainingRun, *arguments: Any) -> None:
-        super().__init__()
-        self._run, self.made, self.saved_step = run, list[tuple[int, bool]](), run.state.step or None
+    def __init__(self, *_: Any) -> None:
+        self.made, self.is_saving = list[tuple[int, bool]](), False
 
-    def save(self, score: float | None, required: bool) -> None:
-        self.made.append((self._run.state.step, required))
-        self.saved_step = self._run.state.step
+    def start(self, state: dict[str, Any], score: float | None, in_background: bool) -> None:
+        assert not self.is_saving
+        self.made.append((state["step"], not in_background))
+        self.is_saving = True
 
-    def finish(self) -> None:
+    def finish(self) -> Saved:
+        self.is_saving = False
+        return Saved(self.made[-1][0], 1.0, 1.0)
+
+    def abandon(self) -> None:
         pass
 
 
@@ -119,8 +75,8 @@ class Made(NamedTuple):
 
     trainer: Trainer
     recorder: Recorder
-    saves: MadeSaves
-    phases: list[str]
+    saves: MadeSaver
+    phases: list[str]  # of several alike in a row only one
     losses: list[float]
 
 
@@ -129,7 +85,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
     """Makes a trainer of two micro-steps a step, whose data ends with the run."""
     metrics: Any = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
     monkeypatch.setattr(trainer_module, "to_device", lambda *_: {})
-    monkeypatch.setattr(trainer_module, "Saves", MadeSaves)
+    monkeypatch.setattr(trainer_module, "Saver", MadeSaver)
+    monkeypatch.setattr(trainer_module, "check_equal_weights", lambda run: None)
     monkeypatch.setattr(trainer_module, "StepMetrics", lambda *_: metrics)
 
     def make_trainer(
@@ -143,6 +100,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
             schedule=lambda: lambda number: number / 10,
             engine=SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8),
             flags=SimpleNamespace(output=Path(), seed=0, max_hours=None),
+            kept_checkpoints=1,
         )
         engine: Any = Engine(
             device="cpu",
@@ -164,9 +122,9 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
             evaluate=lambda engine, pace: Evaluation({"loss": 1.0}, 0.5, "loss"),
         )
         recorder, phases = Recorder(), list[str]()
-        monkeypatch.setattr(run, "enter", lambda phase, micro_step=0: phases.append(phase))
+        monkeypatch.setattr(run, "enter", lambda phase, micro_step=0: phases.extend({phase} - set(phases[-1:])))
         made = Trainer(run, task, stop_signals(received), [recorder])
-        return Made(made, recorder, made.saves, phases, losses)  # type: ignore[arg-type]
+        return Made(made, recorder, made.saver, phases, losses)  # type: ignore[arg-type]
 
     return make_trainer
 
@@ -181,9 +139,9 @@ def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
     begins, computes = ["data", "agreement"], ["forward", "backward", "optimizer"]
     assert phases == [
         "evaluation",
-        *begins, "agreement", *computes, "forward", "backward", *begins, "optimizer",
+        *begins, *computes, "forward", "backward", *begins, "optimizer",
         "agreement", *computes, *computes, "save",
-        *begins, "agreement", *computes, *computes, "logging", "evaluation", "save",
+        *begins, "save", *computes, *computes, "logging", "evaluation", "save",
     ]  # fmt: skip
     assert recorder.moments == ["start", "tried 0.25", "step", "step", "step", "log 0.6", "evaluated 0.5", "end"]
     assert saves.made == [(6, False), (7, True)]
@@ -204,14 +162,6 @@ def test_evaluations_that_get_no_better_end_the_run(make: Callable[..., Made]) -
     trainer, _, saves, _, _ = make(eval_interval=2, patience=2)
     assert trainer.train() is None
     assert (trainer.run.state.step, trainer.run.state.best_step, saves.made) == (4, 2, [(4, True)])
-
-
-def test_an_evaluation_that_was_left_is_not_due_without_held_out_data(make: Callable[..., Made]) -> None:
-    """The run was resumed without --eval-data."""
-    trainer, _, saves, _, _ = make(step=10, steps=10, evaluates=False)
-    trainer.run.state.evaluation_due = "last"
-    assert trainer.train() is None
-    assert (trainer.run.state.finished, trainer.run.state.evaluation_due, saves.made) == (True, None, [(10, True)])
 
 
 def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Made]) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 from unittest import mock
 
 from pipeline.run import start
-from pipeline.training.callback import Callback
 from pipeline.training.trainer import Trainer
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Callback, TrainingRun
 
 
 @contextlib.contextmanager

@@ -3,8 +3,7 @@
 import torch
 
 from pipeline import pretrain
-from pipeline.training.callback import Callback
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Callback, TrainingRun
 from tests.pipeline.workers.added_callbacks import added_callback
 from tests.pipeline.workers.runs import Ended, run_command
 

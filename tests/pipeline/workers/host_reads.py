@@ -16,8 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import pipeline
 from pipeline.distributed.progress import Phase
-from pipeline.training.callback import Callback
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Callback, TrainingRun
 from tests.pipeline.workers.added_callbacks import added_callback
 from tests.pipeline.workers.cases.lamb import claim_fp16
 from tests.pipeline.workers.runs import run_one

@@ -121,8 +121,8 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
 
 def save(engine: Any, directory: Path, state: dict[str, Any], score: float | None = None) -> None:
     """Saves in the foreground."""
-    saver = Saver(engine, directory, 5, in_background=False)
-    saver.start(state, score)
+    saver = Saver(engine, directory, 5)
+    saver.start(state, score, in_background=False)
     saver.finish()
 
 
@@ -237,9 +237,11 @@ def save_after_each_step(directory: Path, last: int, point: str = "") -> dict[st
             stack.enter_context(_killed(point, directory / f".step-{engine.global_steps + 3:08d}.tmp"))
         while engine.global_steps < last:
             training.train(engine, engine.global_steps, engine.global_steps + 1)
-            saver.finish()
+            if saver.is_saving:
+                saver.finish()
             saver.start({})
-        saver.finish()
+        if saver.is_saving:
+            saver.finish()
     return everything(engine)
 
 

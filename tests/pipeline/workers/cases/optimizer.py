@@ -8,7 +8,7 @@ from deepspeed.ops.op_builder.builder import OpBuilder
 from torch import Tensor
 
 from pipeline.engine import deepspeed_config as engine_config
-from pipeline.engine.build import initialise
+from pipeline.engine.engine_state import initialise
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.optimizers import parameter_groups
 from tests.pipeline.workers import training

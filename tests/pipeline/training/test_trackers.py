@@ -1,25 +1,63 @@
-"""Which trackers are on, what they need, and that a slow or failing one holds up nothing.
+"""Which numbers become curves; what TensorBoard, MLflow and W&B get, also after a kill; that none holds up training.
 
-Real trackers run without a network: MLflow's file store and W&B's offline mode. Each also after a kill.
+MLflow's file store and W&B's offline mode need no network.
 """
 
 import importlib.util
 import threading
+import time
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from common.errors import UserError
-from pipeline.training.tracking import services
-from pipeline.training.tracking.services import BackgroundTracker
-from tests.pipeline.training.tracking.made_records import RECORD, evaluation, log_run, training
-from tests.pipeline.training.tracking.wandb_file import run_of
+from pipeline.training import trackers
+from pipeline.training.trackers import BackgroundTracker, curves_of
+from tests.pipeline.training.made_records import RECORD, evaluation, log_run, training
+from tests.pipeline.training.wandb_file import run_of
 
 
-def track(directory, names, deepspeed=None):
+def test_every_number_but_counts_becomes_a_curve():
+    curves = curves_of("train", training(10))
+    expected = {f"train/{name}" for name in (
+        "loss", "mlm_loss", "mlm_accuracy", "sop_loss", "sop_accuracy", "learning_rate", "grad_norm", "loss_scale",
+        "overflow_steps", "trust_ratio_min", "trust_ratio_max", "tokens_per_second", "tokens_per_second_per_gpu",
+        "rows_per_second", "rows_per_second_per_gpu", "tflops_per_gpu", "peak_share", "data_wait_share",
+        "peak_memory_gb",
+    )}  # fmt: skip
+    assert curves.keys() == expected
+    assert (curves["train/trust_ratio_min"], curves["train/trust_ratio_max"]) == (0.25, 2.0)
+    assert curves_of("eval", {"books/mlm_loss": 6.5, "samples": 80}) == {"eval/books/mlm_loss": 6.5}
+    assert curves_of("save", {"checkpoint_seconds": 3.0}) == curves_of("train", {"loss": float("nan")}) == {}
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """A run that was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
+    directory = tmp_path_factory.mktemp("runs") / "base"
+    log_run(directory, 0, 40, finished=False)
+    time.sleep(1 - time.time() % 1)  # TensorBoard reads files in the order of their names, which have whole seconds
+    log_run(directory, 20, 60)
+    events = EventAccumulator(str(directory / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return events
+
+
+def test_every_step_is_there_once_also_after_a_kill(resumed):
+    assert [event.step for event in resumed.Scalars("train/loss")] == list(range(10, 61, 10))
+    assert [event.step for event in resumed.Scalars("eval/mlm_accuracy")] == [0, 20, 40, 60]
+
+
+def test_the_settings_are_a_table(resumed):
+    text = resumed.Tensors("settings/text_summary")[-1].tensor_proto.string_val[0].decode()
+    assert "`optimizer.params.lr`" in text
+    assert "`0.001`" in text
+
+
+def track(directory, name):
     """Logs a run that was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
-    turned_on = {"track": names, "json": deepspeed or {}}
-    log_run(directory, 0, 40, finished=False, **turned_on)
-    log_run(directory, 20, 60, **turned_on)
+    log_run(directory, 0, 40, finished=False, track=[name])
+    log_run(directory, 20, 60, track=[name])
 
 
 def expected(split):
@@ -33,7 +71,7 @@ def expected(split):
 def test_mlflow_s_file_store(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
-    track(tmp_path / "base", ["mlflow"])
+    track(tmp_path / "base", "mlflow")
     assert "failed" not in capsys.readouterr().err
     from mlflow import MlflowClient
 
@@ -42,11 +80,9 @@ def test_mlflow_s_file_store(tmp_path, monkeypatch, capsys):
     (run,) = client.search_runs([experiment.experiment_id])  # one, although it was started twice
     assert (run.info.run_name, run.info.status) == ("base", "FINISHED")
     assert run.data.params["optimizer.params.lr"] == "0.001"
-    assert not any("wandb" in name for name in run.data.params)
     for split in ("train", "eval"):
         history = client.get_metric_history(run.info.run_id, f"{split}/mlm_loss")
         assert sorted((metric.step, metric.value) for metric in history) == expected(split)
-    assert "train/sop_loss" not in run.data.metrics  # as in TensorBoard
 
 
 @pytest.mark.slow
@@ -54,13 +90,12 @@ def test_wandb_offline(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "offline")
     for name in ("WANDB_DIR", "WANDB_PROJECT"):
         monkeypatch.delenv(name, raising=False)
-    track(tmp_path / "base", [], {"wandb": {"enabled": True, "project": "p"}})
+    track(tmp_path / "base", "wandb")
     assert "failed" not in capsys.readouterr().err
     starts = [run_of(place) for place in sorted((tmp_path / "base" / "wandb").glob("offline-run-*"))]
     assert len({identifier for identifier, *_ in starts}) == 1
     assert {name for _, name, *_ in starts} == {"base"}
     assert starts[0][2]["optimizer"] == RECORD.optimizer
-    assert "wandb" not in starts[0][2]["deepspeed"]
     rows = [row for *_, rows in starts for row in rows]
     for split in ("train", "eval"):
         tag = f"{split}/mlm_loss"
@@ -68,27 +103,13 @@ def test_wandb_offline(tmp_path, monkeypatch, capsys):
     assert next(row for row in rows if row["step"] == 20)["tokens"] == 400
 
 
-def test_flags_and_blocks_turn_trackers_on():
-    json = {"wandb": {"enabled": True, "project": "p"}, "csv_monitor": {"enabled": True}}
-    assert services.wanted(["mlflow"], json) == ["mlflow", "wandb"]
-    assert services.wanted(["wandb"], {"wandb": {"enabled": False}}) == ["wandb"]
-    assert services.wanted([], {"wandb": {"enabled": False}}) == []
-
-
-@pytest.mark.parametrize(
-    ("track", "json", "message"),
-    [
-        (["mlflow"], {}, "--track mlflow needs the package mlflow: `pip install mlflow`, or leave it out"),
-        ([], {"wandb": {"enabled": True}}, "the block wandb of the DeepSpeed JSON needs the package wandb"),
-    ],
-)
-def test_a_missing_package_is_one_line(monkeypatch, track, json, message):
+def test_a_missing_package_is_one_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(UserError, match=message):
-        services.check(track, json)
+    with pytest.raises(UserError, match="--track mlflow needs the package mlflow: `pip install mlflow`"):
+        trackers.check(["mlflow"])
     monkeypatch.setenv("RANK", "3")  # which does not track
-    services.check(track, json)
+    trackers.check(["mlflow"])
 
 
 class FakeTracker:
@@ -125,7 +146,7 @@ def refuse(*_):
 def test_a_tracker_gets_everything_in_order_and_a_failure_is_one_line(
     tmp_path, capsys, monkeypatch, tracker, steps, reason
 ):
-    monkeypatch.setitem(services.SERVICES, "mlflow", tracker if callable(tracker) else lambda *_: tracker)
+    monkeypatch.setitem(trackers.SERVICES, "mlflow", tracker if callable(tracker) else lambda *_: tracker)
     tracked = BackgroundTracker("mlflow", tmp_path, {})
     for step in (10, 20):
         tracked.log(step, {"train/loss": float(step)})
@@ -136,10 +157,10 @@ def test_a_tracker_gets_everything_in_order_and_a_failure_is_one_line(
 
 
 def test_one_that_hangs_holds_up_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(services, "MAX_WAITING", 2)
-    monkeypatch.setattr(services, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(trackers, "MAX_WAITING", 2)
+    monkeypatch.setattr(trackers, "CLOSE_SECONDS", 0.05)
     answer = threading.Event()
-    monkeypatch.setitem(services.SERVICES, "wandb", lambda *_: answer.wait() and FakeTracker())
+    monkeypatch.setitem(trackers.SERVICES, "wandb", lambda *_: answer.wait() and FakeTracker())
     tracked = BackgroundTracker("wandb", tmp_path, {})
     for step in range(5):
         tracked.log(step, {})  # returns, although nobody takes them

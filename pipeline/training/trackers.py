@@ -1,4 +1,4 @@
-"""MLflow and Weights & Biases, which --track turns on. Each has a thread: training never waits for a network.
+"""Sends the numbers of a run to TensorBoard, and to MLflow and Weights & Biases, which --track turns on.
 
 DeepSpeed's own monitors cannot do it: they begin another run after a resume, and W&B drops steps that are made again.
 """
@@ -6,6 +6,7 @@ DeepSpeed's own monitors cannot do it: they begin another run after a resume, an
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import queue
 import re
@@ -13,28 +14,58 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError, one_line
 from common.files import atomic
-from common.files.json_files import read_as
-from pipeline.training.tracking.curves import flat, shown
+from common.text import markdown_table
 
 PROJECT = "albert-pretraining"
 """The project or experiment in which services keep runs, if none is named."""
-TRACKERS = "trackers.json"
-"""In the run's directory: for each tracker the id under which it knows the run."""
 MAX_WAITING = 10_000
 """Records that wait for a tracker. Further ones are dropped; metrics.jsonl has them."""
 CLOSE_SECONDS = 30.0
 """How long the end of a run waits for a tracker."""
+_COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
 _UNSAFE = re.compile(r"[^\w\-. :/]")
 
 
-_lock = threading.Lock()
-"""The trackers of a run open in threads of their own, and keep their ids in one file."""
+def curves_of(split: str, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a record that become curves, by tag, such as "train/loss". Counts do not."""
+    if split not in ("train", "eval"):
+        return {}
+    numbers = {f"{split}/{name}": value for name, value in _numbers(metrics) if name not in _COUNTS}
+    if ratios := dict(_numbers(metrics.get("trust_ratios") or {})):
+        numbers |= {"train/trust_ratio_min": min(ratios.values()), "train/trust_ratio_max": max(ratios.values())}
+    return numbers
+
+
+def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            yield name, float(value)
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the settings that are not None, as dotted names and texts, such as ("optimizer.params.lr", "0.001")."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def open_tensorboard(run: Path, step: int, settings: Mapping[str, Any]) -> Any:
+    """TensorBoard's writer for a run that starts at `step`; points of later steps are dropped."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1 if step else 0, flush_secs=10)
+    # The settings of each start, because some may change.
+    cells = [(f"`{name}`", f"`{' '.join(text.split())}`") for name, text in flat(settings)]
+    writer.add_text("settings", markdown_table(["setting", "value"], cells), step)
+    return writer
 
 
 class MlflowRun:
@@ -49,10 +80,10 @@ class MlflowRun:
         self._client: Any = MlflowClient()
         if known is None:
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-            found = self._client.get_experiment_by_name(experiment)
-            number = self._client.create_experiment(experiment) if found is None else found.experiment_id
+            existing = self._client.get_experiment_by_name(experiment)
+            number = existing.experiment_id if existing else self._client.create_experiment(experiment)
             known = self._client.create_run(number, run_name=name).info.run_id
-            parameters = [Param(_UNSAFE.sub("_", key), text) for key, text in flat(shown(settings))]
+            parameters = [Param(_UNSAFE.sub("_", key), text) for key, text in flat(settings)]
             for start in range(0, len(parameters), 100):  # MLflow's bound for one call
                 self._client.log_batch(known, params=parameters[start : start + 100])
         self.id = known
@@ -72,25 +103,22 @@ class MlflowRun:
 
 
 class WandbRun:
-    """Logs to one W&B run, which a resumed run continues; WANDB_MODE=offline needs no network.
+    """Logs to one W&B run, which a resumed run continues. W&B's own variables name project, team and mode.
 
-    The x axis is the number `step`, because W&B's own step cannot go back after a resume. The `wandb` block of the
-    DeepSpeed JSON has project, group and team.
+    The x axis is the number `step`, because W&B's own step cannot go back after a resume.
     """
 
     def __init__(self, name: str, known: str | None, settings: Mapping[str, Any], directory: Path) -> None:
         import wandb
 
-        block, self.id = (settings.get("deepspeed") or {}).get("wandb") or {}, known or secrets.token_hex(8)
+        self.id = known or secrets.token_hex(8)
         self._run: Any = wandb.init(
-            project=block.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
-            group=block.get("group"),
-            entity=block.get("team"),
+            project=os.environ.get("WANDB_PROJECT") or PROJECT,
             name=name,
             id=self.id,
             resume="allow",
             dir=os.environ.get("WANDB_DIR") or str(directory),
-            config=shown(settings),
+            config=dict(settings),
             allow_val_change=True,
             # W&B asks a person at a terminal for a key; a run must not wait for an answer that never comes.
             settings=wandb.Settings(silent=True, console="off", login_timeout=10, disable_git=True, disable_code=True),
@@ -107,24 +135,20 @@ class WandbRun:
 
 
 SERVICES: dict[str, Callable[..., Any]] = {"mlflow": MlflowRun, "wandb": WandbRun}
-"""By name, which is also that of the package and, for W&B, of the block in the DeepSpeed JSON."""
+"""By name, which is also that of the package."""
 
 
-def wanted(track: Sequence[str], deepspeed: Mapping[str, Any]) -> list[str]:
-    """The names of the trackers that --track or the DeepSpeed JSON turns on."""
-    return [name for name in SERVICES if name in track or (deepspeed.get(name) or {}).get("enabled")]
-
-
-def check(track: Sequence[str], deepspeed: Mapping[str, Any]) -> None:
+def check(track: Sequence[str]) -> None:
     """Raises UserError if a package of a tracker is missing. On rank 0, which alone tracks."""
-    for name in wanted(track, deepspeed) if os.environ.get("RANK", "0") == "0" else ():
+    for name in track if os.environ.get("RANK", "0") == "0" else ():
         if importlib.util.find_spec(name) is None:
-            asked = f"--track {name}" if name in track else f"the block {name} of the DeepSpeed JSON"
-            raise UserError(f"{asked} needs the package {name}: `pip install {name}`, or leave it out")
+            raise UserError(f"--track {name} needs the package {name}: `pip install {name}`, or leave it out")
 
 
 class BackgroundTracker:
-    """Opens a tracker in a thread and passes it the points. Prints its first error; training goes on.
+    """Opens a tracker in a thread and passes it the points: training never waits for a network.
+
+    Prints the first error of the tracker; training goes on.
 
     Args:
         name: of the tracker in `SERVICES`.
@@ -146,11 +170,7 @@ class BackgroundTracker:
             self._tasks.put_nowait(lambda tracker: tracker.log(step, values))
 
     def close(self, finished: bool) -> None:
-        """Waits until the tracker has taken everything, for CLOSE_SECONDS at most.
-
-        Args:
-            finished: whether the run has ended. Otherwise it may be resumed.
-        """
+        """Waits until the tracker has taken everything, for CLOSE_SECONDS at most. finished: the run has ended."""
         with contextlib.suppress(queue.Full):
             for task in (lambda tracker: tracker.close(finished), None):
                 self._tasks.put(task, timeout=CLOSE_SECONDS if self._thread.is_alive() else 0)
@@ -172,13 +192,8 @@ class BackgroundTracker:
 
 def _open(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
     """Opens the tracker under the id by which it knows the run from an earlier start, and records that id."""
-    place, path = run.resolve(), run / TRACKERS
-
-    def ids() -> dict[str, str]:
-        return read_as(path, dict[str, str], "restore it, or move it away") if path.exists() else {}
-
+    place, path = run.resolve(), run / f"{name}.id"
     title = f"{place.parent.name}-{place.name}" if place.name.startswith("seed-") else place.name
-    tracker = SERVICES[name](title, ids().get(name), settings, run)
-    with _lock:
-        atomic.write_text(path, json.dumps(ids() | {name: tracker.id}, indent=1) + "\n")
+    tracker = SERVICES[name](title, path.read_text().strip() if path.exists() else None, settings, run)
+    atomic.write_text(path, f"{tracker.id}\n")
     return tracker

@@ -10,12 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.checkpoint.saver import Saved
-from pipeline.training.callback import Callback
 from pipeline.training.metrics_file import METRICS, drop_after
-from pipeline.training.tracking import services
-from pipeline.training.tracking.curves import curves_of
-from pipeline.training.tracking.tensorboard import open_writer
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.trackers import BackgroundTracker, curves_of, open_tensorboard
+from pipeline.training.training_run import Callback, TrainingRun
 from pipeline.training.training_task import Evaluation
 
 
@@ -23,25 +20,25 @@ class MetricsLog(Callback):
     """Writes a record for each logged line, evaluation and save.
 
     Records of later steps than the state's are dropped first: a run that was killed wrote them, and this start will
-    write them again. A full disk does not end the run: records wait in memory until there is space, and curves have a
-    gap. On ranks other than 0 it does nothing.
+    write them again. A full disk does not end the run: records wait in memory until there is space, and the curves of
+    TensorBoard end. On ranks other than 0 it does nothing.
     """
 
     def __init__(self, run: TrainingRun) -> None:
         self._run, self._enabled = run, run.is_rank_0
         if not self._enabled:
             return
-        settings, state = run.settings, run.state
-        drop_after(settings.flags.output, state.step, state.evaluation_due is not None)
-        self._recorded = dataclasses.asdict(settings.record())
-        self._file = (settings.flags.output / METRICS).open("ab", buffering=0)
+        output, flags = run.settings.flags.output, run.settings.flags
+        drop_after(output, run.state.step)
+        self._file = (output / METRICS).open("ab", buffering=0)
         self._unwritten = b""
         self._complained = False
+        recorded = dataclasses.asdict(run.settings.record())
+        recorded.pop("pretraining", None)  # of the run that fine-tuning started from
         self._tensorboard: Any = None
-        self._guarded(lambda: self._open_tensorboard(purge=True))
+        self._guarded(lambda: self._open_tensorboard(recorded))
         self._consumed: dict[str, float] = {}
-        names = services.wanted(settings.flags.track, settings.engine.json)
-        self._trackers = [services.BackgroundTracker(name, settings.flags.output, self._recorded) for name in names]
+        self._trackers = [BackgroundTracker(name, output, recorded) for name in dict.fromkeys(flags.track)]
 
     def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         """Writes the record of the present step."""
@@ -57,6 +54,11 @@ class MetricsLog(Callback):
         step = self._run.state.step
         samples = step * self._run.settings.engine.train_batch_size
         self.log(step, evaluation.metrics | {"samples": samples}, "eval")
+
+    def on_save(self) -> None:
+        """Makes the records so far survive a power loss: a run that resumes from the save does not write them again."""
+        if self._enabled:
+            self._guarded(lambda: os.fsync(self._file.fileno()))
 
     def on_checkpoint(self, checkpoint: Saved) -> None:
         """Writes what a save has cost."""
@@ -84,39 +86,25 @@ class MetricsLog(Callback):
             self._guarded(self._write_records)
             self._log_curves(step, metrics, split)
 
-    def sync(self) -> None:
-        """Makes the records so far survive a power loss, except those that wait for space. Any thread may call it.
-
-        It comes before a checkpoint is published: a run that resumes from there does not write these records again.
-
-        Raises:
-            OSError: I/O error.
-        """
-        if self._enabled:
-            os.fsync(self._file.fileno())
-
-    def _open_tensorboard(self, purge: bool) -> None:
-        run = self._run
-        self._tensorboard = open_writer(run.settings.flags.output, run.state.step, self._recorded, purge)
+    def _open_tensorboard(self, recorded: Mapping[str, Any]) -> None:
+        self._tensorboard = open_tensorboard(self._run.settings.flags.output, self._run.state.step, recorded)
 
     def _write_records(self) -> None:
         while self._unwritten:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
     def _log_curves(self, step: int, metrics: Mapping[str, Any], split: str) -> None:
-        values = curves_of(split, metrics, self._recorded.get("objective"), self._run.settings.flags.all_curves)
-        if not self._unwritten:  # otherwise the disk is full and would cut an event short
-            self._guarded(lambda: self._write_curves(step, values))
+        values = curves_of(split, metrics)
+        self._guarded(lambda: self._write_curves(step, values))
         if split == "train":  # an evaluation has the axes of the training before it
             self._consumed = {name: metrics[name] for name in ("tokens", "epochs") if name in metrics}
         for tracker in self._trackers:
             tracker.log(step, values | self._consumed)
 
     def _write_curves(self, step: int, values: Mapping[str, float]) -> None:
-        if self._tensorboard is None:
-            self._open_tensorboard(purge=False)
-        for tag, value in values.items():
-            self._tensorboard.add_scalar(tag, value, step)
+        if self._tensorboard is not None:
+            for tag, value in values.items():
+                self._tensorboard.add_scalar(tag, value, step)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Calls `work`. Prints the first I/O error; training continues after any of them."""
@@ -126,7 +114,7 @@ class MetricsLog(Callback):
             if not self._complained:
                 print(f"metrics cannot be written, training goes on: {error}", file=sys.stderr, flush=True)
             self._complained = True
-            # The event file may end in the middle of an event. Further events need a new file.
+            # The event file may end in the middle of an event: nothing may follow it.
             tensorboard, self._tensorboard = self._tensorboard, None
             if tensorboard is not None:
                 with contextlib.suppress(OSError):

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from pipeline.training.callbacks.metrics_log import MetricsLog
+from pipeline.training.metrics_log import MetricsLog
 from pipeline.training.training_run import TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.records import finetune_record, pretrain_record, write
@@ -11,7 +11,7 @@ RECORD = pretrain_record(
     precision="fp16",
     optimizer={"type": "Lamb", "params": {"lr": 0.001}},
     steps=100,
-    deepspeed={"train_batch_size": 8, "wandb": {"enabled": True, "team": "a team"}},
+    deepspeed={"train_batch_size": 8},
 )
 TASK_RECORD = finetune_record()
 
@@ -40,20 +40,15 @@ def evaluation(step):
     return found
 
 
-def open_log(directory, step=0, record=TASK_RECORD, rank=0, evaluation_due=None, **flags):
-    """The `MetricsLog` of a run that starts at `step`, and the run.
-
-    Args:
-        flags: `track`, and `json` for the DeepSpeed JSON.
-    """
+def open_log(directory, step=0, record=TASK_RECORD, rank=0, track=()):
+    """The `MetricsLog` of a run that starts at `step`, and the run."""
     given = SimpleNamespace(
-        flags=SimpleNamespace(output=directory, all_curves=False, track=flags.get("track", ())),
+        flags=SimpleNamespace(output=directory, track=track),
         record=lambda: record,
-        engine=SimpleNamespace(json=flags.get("json", {}), train_batch_size=8),
+        engine=SimpleNamespace(train_batch_size=8),
     )
     engine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
-    state = TrainState(step=step, evaluation_due=evaluation_due)
-    run = TrainingRun(given, SimpleNamespace(rank=rank), engine, state)
+    run = TrainingRun(given, SimpleNamespace(rank=rank), engine, TrainState(step=step))
     return MetricsLog(run), run
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from common.text import format_duration
-from pipeline.training.callback import Callback
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Callback, TrainingRun
 from pipeline.training.training_task import Evaluation
 
 LINE_SECONDS = 10.0

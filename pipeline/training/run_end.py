@@ -1,0 +1,183 @@
+"""What ends a run early: a stop signal, the time limit, a loss that is no finite number, or ranks with other weights.
+
+What all ranks must know before a step is summed over them on the host, in one collective. The sum of the next step is
+started before the update of the present one. Its time grows with the number of ranks (docs/cluster.md), and passes
+while the device computes. A stop signal that arrives after the start ends training one step later.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pipeline.checkpoint.checkpoint_manifest import BYTES_A_PARAMETER
+from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.exits import EXIT_LOST, StopSignals
+from pipeline.engine.engine_state import Engine, differing_ranks, parameter_count, weights_checksum
+from pipeline.training.step_metrics import begin_sums
+from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
+from pipeline.training.training_task import Evaluation
+
+MARGIN = 1.25
+"""Measured times are multiplied by this factor and reserved."""
+SLOWEST_SAVE = 100e6
+"""Assumed speed of a save in bytes a second, until one has been measured."""
+NON_FINITE_STEPS = 10
+"""A run ends after this many consecutive steps with a non-finite loss. A single one may be an fp16 overflow, whose
+update is skipped."""
+
+
+class Agreement(NamedTuple):
+    """What all ranks agree on before a step.
+
+    Attributes:
+        stop_signal: the signal that ends training; None to continue.
+        label_counts: of the global batch, see `TrainingTask.label_counts`.
+        writers: ranks that are writing a checkpoint in the background.
+        progress: by the time limit, 0 to 1, see `Deadline`.
+    """
+
+    stop_signal: int | None
+    label_counts: Any
+    writers: float
+    progress: float
+
+
+def start_agreement(
+    control: ControlGroup, signals: StopSignals, label_counts: Any, is_writing: bool, progress: float
+) -> Callable[[], Agreement]:
+    """Starts the agreement on the next step, with what this rank knows. Collective.
+
+    Args:
+        progress: by rank 0's clock: those of the ranks differ.
+    Returns:
+        A function that waits until all ranks have started it. Collective.
+    """
+    mine = [is_writing, progress if control.rank == 0 else 0.0]
+    finish = begin_sums(control, signals.flags(), label_counts, mine)
+
+    def agreed() -> Agreement:
+        stops, counts, (writers, progress_of_all) = finish()
+        return Agreement(signals.first(stops), counts, writers, progress_of_all)
+
+    return agreed
+
+
+def expected_save_seconds(engine: Engine) -> float:
+    """How long a save may take, until one has been measured."""
+    return BYTES_A_PARAMETER * parameter_count(engine) / SLOWEST_SAVE
+
+
+class Deadline:
+    """How far a run is by --max-hours, so that the schedule, the last evaluation and the last save are within them.
+
+    The time of a run is the wall-clock time of all its starts. The time between two starts does not count, and neither
+    does what a start that was killed took after its last checkpoint.
+
+    The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation and
+    save so far, and an export. Step, evaluation and save count twice: once for the end of the run, once for what may
+    still happen before the clock is read again. A step counts once more, because the clock is read before the end of
+    the step before. An export is assumed to take as long as a save, and counts once.
+    Each start makes a new deadline, which measures anew.
+
+    Args:
+        hours: the limit; None for none, and then the progress stays 0.
+        steps: of the run.
+        save_seconds: what a save is expected to take.
+    """
+
+    def __init__(self, hours: float | None, steps: int, save_seconds: float) -> None:
+        self._limit, self._steps = None if hours is None else 3600.0 * hours, steps
+        self._longest = {"save": save_seconds, "evaluation": 0.0, "step": 0.0}
+        self._progress = 0.0
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit."""
+        return self._limit is not None
+
+    @property
+    def reserve(self) -> float:
+        """Seconds reserved for what comes after the last step has begun."""
+        return MARGIN * (2 * sum(self._longest.values()) + self._longest["save"] + self._longest["step"])
+
+    def learn(self, work: str, seconds: float) -> None:
+        """Learns how long a "step", an "evaluation" or a "save" has taken."""
+        self._longest[work] = max(self._longest[work], seconds)
+
+    def progress(self, step: int, seconds: float) -> float:
+        """The progress after `step` steps and `seconds` of the run: of the steps or of the hours, if these are further.
+
+        From 0 to 1; it never decreases. At 1 the next step is the last.
+        """
+        if self._limit is None:
+            return 0.0
+        left = self._limit - self.reserve
+        by_time = seconds / left if left > 0 else 1.0
+        self._progress = min(1.0, max(self._progress, step / self._steps, by_time))
+        return self._progress
+
+
+class Divergence:
+    """Keeps the loss of each step on the device, and judges it at logged lines and saves.
+
+    There the host reads from the device anyway. Weights whose last loss is not finite are not saved.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+        self._loss = self._zero = torch.zeros((), device=run.engine.device)
+        self._losses: list[Tensor] = []
+        self._non_finite = 0
+
+    def add(self, loss: Tensor) -> None:
+        """Adds the loss () of a micro-batch to the step."""
+        self._loss = self._loss + loss.detach()
+
+    def end_step(self) -> None:
+        """Ends the step."""
+        self._losses.append(self._loss)
+        self._loss = self._zero
+
+    def judge(self) -> bool:
+        """Whether the loss of the last step was finite on every rank. Waits for the device; collective.
+
+        Raises:
+            TrainingFailed: the loss has been non-finite for too many consecutive steps.
+        """
+        run = self._run
+        for loss in torch.stack(self._losses).tolist() if self._losses else []:
+            self._non_finite = 0 if math.isfinite(loss) else self._non_finite + 1
+        self._losses = []
+        ranks_now, ranks_too_long = run.control.sum([self._non_finite > 0, self._non_finite >= NON_FINITE_STEPS])
+        if ranks_too_long:
+            raise TrainingFailed(
+                f"the loss has been infinite or no number for {NON_FINITE_STEPS} steps or more at step "
+                f"{run.state.step}, on {ranks_too_long:.0f} of {run.control.world_size} ranks; {REMEDY}"
+            )
+        return not ranks_now
+
+
+def check_trial(evaluation: Evaluation, step: int) -> None:
+    """Raises TrainingFailed if the evaluation before the first step gave no finite number: something is broken."""
+    if not math.isfinite(value := evaluation.metrics[evaluation.shown]):
+        raise TrainingFailed(
+            f"the held-out {evaluation.shown} is {value} after {step} steps; check the data, the checkpoint and the "
+            "precision"
+        )
+
+
+def check_equal_weights(run: TrainingRun) -> None:
+    """Raises TrainingFailed on all ranks if the weights that all of them hold are not equal. Collective."""
+    line, checksums = "", run.control.gather(weights_checksum(run.engine))
+    if checksums is not None and (ranks := differing_ranks(checksums)):
+        line = (
+            f"{' or '.join(f'rank {rank} on host {run.hosts[rank]}' for rank in ranks)} holds wrong weights after step "
+            f"{run.state.step}: an error of memory, of a link or of a computation that nothing else reported. They are "
+            "not saved; the same command goes on from the last checkpoint, better without that host "
+            "(docs/reliability.md)"
+        )
+    if line := run.control.broadcast(line):
+        raise TrainingFailed(line, EXIT_LOST)

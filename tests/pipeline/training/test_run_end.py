@@ -1,0 +1,190 @@
+"""What ends a run: signals that all ranks agree on, a time limit on a simulated clock, losses, and wrong weights."""
+
+import math
+import random
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.checkpoint.retention import tags
+from pipeline.distributed.exits import EXIT_LOST, StopSignals
+from pipeline.engine.engine_state import differing_ranks
+from pipeline.training import schedule
+from pipeline.training.run_end import NON_FINITE_STEPS, Agreement, Deadline, Divergence, start_agreement
+from pipeline.training.training_run import TrainingFailed, TrainingRun, TrainState
+from tests.pipeline.training.loop_runs import Run
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.flipped_bits import run_flipped
+
+TERM = int(signal.SIGTERM)
+
+
+class LabelCounts(NamedTuple):
+    words: float
+    pairs: float
+
+
+class OtherRanks:
+    """The control of a rank, which adds what the other ranks say."""
+
+    def __init__(self, rank: int = 0, others: list[float] | None = None) -> None:
+        self.rank, self.world_size, self._others = rank, 2 if others else 1, others
+
+    def sum(self, values: list[float]) -> list[float]:
+        return [float(value) for value in values]
+
+    def begin_sum(self, values: list[float]) -> Callable[[], list[float]]:
+        others = self._others or [0.0] * len(values)
+        total = [mine + other for mine, other in zip(values, others, strict=True)]
+        return lambda: total
+
+
+def stop_signals(received: int | None = None) -> StopSignals:
+    signals = StopSignals.__new__(StopSignals)  # without handlers
+    signals.received = received
+    return signals
+
+
+@pytest.mark.parametrize(
+    ("rank", "received", "others", "stop_signal", "writers", "progress"),
+    [
+        # stops (SIGTERM, SIGINT, SIGUSR1), words, pairs, whether they write, progress of rank 0
+        (0, None, [0, 0, 0, 4, 1, 0, 0], None, 1, 0.5),
+        (1, None, [0, 0, 1, 4, 1, 1, 0.25], signal.SIGUSR1, 2, 0.25),
+        (0, TERM, [0, 0, 1, 4, 1, 0, 0], TERM, 1, 0.5),
+    ],
+)
+def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
+    rank: int, received: int | None, others: list[float], stop_signal: int | None, writers: float, progress: float
+) -> None:
+    control: Any = OtherRanks(rank, others)
+    agreed = start_agreement(control, stop_signals(received), LabelCounts(3.0, 1.0), True, 0.5)()
+    assert agreed == Agreement(stop_signal, LabelCounts(7.0, 2.0), writers, progress)
+
+
+def test_what_the_end_takes_is_set_aside() -> None:
+    limit = Deadline(1.0, 1000, save_seconds=10.0)
+    assert limit.progress(0, 1787.5) == pytest.approx(1787.5 / 3562.5)  # 3600 - 1.25 * 3 * 10
+    for work, seconds in (("save", 40.0), ("evaluation", 100.0), ("step", 12.0), ("step", 3.0)):
+        limit.learn(work, seconds)
+    assert limit.reserve == 445.0  # 1.25 * (3 * 40 + 2 * 100 + 3 * 12)
+    assert limit.progress(1, 2366.25) == pytest.approx(0.75)  # of 3155
+    assert limit.progress(2, 1577.5) == pytest.approx(0.75)  # never less than before
+    assert limit.progress(990, 2366.25) == pytest.approx(0.99)
+    assert limit.progress(3, 3155.0) == 1.0
+
+
+def test_a_limit_that_is_too_short_for_anything_makes_one_step() -> None:
+    assert Deadline(0.001, 1000, save_seconds=10**4).progress(0, 0.0) == 1.0
+
+
+def test_without_a_limit_there_is_no_progress() -> None:
+    assert Deadline(None, 1000, save_seconds=10.0).progress(500, 10**9) == 0.0
+
+
+def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[float]]:
+    """Simulates a run whose steps, saves and evaluations take random times.
+
+    Returns:
+        When its last step ends, when its last save ends, and its learning rates.
+    """
+    chance = random.Random(seed)
+    limit = Deadline(hours, steps, save_seconds=20.0)
+    now, read_at, step, rates, trained = 0.0, 0.0, 0, [], 0.0
+    while step < steps:
+        progress = limit.progress(step, read_at)
+        rates.append(schedule.albert(schedule.step_of_progress(progress, step, steps), 1.0, steps // 10, steps))
+        step += 1
+        for what, lasts, due in (("step", 2.0, True), ("evaluation", 30.0, step % 50 == 0 or progress >= 1)):
+            if due:
+                took = lasts * chance.uniform(0.8, 1.0)
+                limit.learn(what, took)
+                # The clock is read within a step, if neither an evaluation nor a save follows the step.
+                read_at = now if what == "step" else now + took
+                now += took
+        trained = now
+        if progress >= 1.0 or step % 100 == 0:
+            took = 20.0 * chance.uniform(0.8, 1.0)
+            limit.learn("save", took)
+            now += took
+            read_at = now
+        if progress >= 1.0:
+            break
+    return trained, now, rates
+
+
+@given(hours=st.floats(0.5, 3.0), seed=st.integers(0, 1000))
+def test_schedule_and_last_save_end_in_time(hours: float, seed: int) -> None:
+    steps = 10_000
+    trained, saved, rates = ended_at(hours, steps, seed)
+    assert saved <= 3600 * hours
+    assert trained >= 3600 * hours - 1.25 * (3 * 20 + 2 * 30 + 3 * 2)  # no more was given away than set aside
+    assert max(rates) > 0.85  # the whole warm-up
+    assert rates[-1] < 0.05  # and the whole decay
+    assert rates[-1] > 0.0
+
+
+def test_a_run_that_its_steps_end_first_has_its_own_schedule() -> None:
+    _, _, rates = ended_at(hours=10.0, steps=100, seed=0)
+    assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]
+
+
+def make_divergence() -> tuple[Divergence, TrainingRun]:
+    """That of one of two ranks; the other one says nothing."""
+    control: Any = SimpleNamespace(rank=0, world_size=2, sum=lambda values: list(map(float, values)))
+    run = TrainingRun(SimpleNamespace(), control, SimpleNamespace(device="cpu"), TrainState())  # type: ignore[arg-type]
+    return Divergence(run), run
+
+
+def train(divergence: Divergence, run: TrainingRun, losses: list[float]) -> None:
+    """Steps of one micro-step with these losses."""
+    for loss in losses:
+        divergence.add(torch.tensor(loss))
+        run.state.step += 1
+        divergence.end_step()
+
+
+def test_weights_whose_last_loss_is_not_finite_are_not_saved() -> None:
+    divergence, run = make_divergence()
+    train(divergence, run, [1.0, math.nan])
+    assert not divergence.judge()
+    train(divergence, run, [1.0, math.inf, 1.0])
+    assert divergence.judge()
+
+
+def test_a_loss_that_stays_non_finite_ends_the_run() -> None:
+    divergence, run = make_divergence()
+    train(divergence, run, [math.nan] * (NON_FINITE_STEPS - 1) + [1.0])
+    train(divergence, run, [-math.inf] * (NON_FINITE_STEPS - 1))
+    divergence.judge()
+    train(divergence, run, [math.inf])
+    with pytest.raises(TrainingFailed, match="for 10 steps or more at step 20, on 1 of 2 ranks"):
+        divergence.judge()
+
+
+@pytest.mark.parametrize(
+    ("checksums", "ranks"),
+    [(["a"], []), (["a", "a"], []), (["a", "b"], [0, 1]), (["a", "b", "a"], [1]), (["a", "b", "c", "b", "b"], [0, 2])],
+)
+def test_the_majority_is_right(checksums: list[str], ranks: list[int]) -> None:
+    assert differing_ranks(checksums) == ranks
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save(corpus: Any, tmp_path: Path) -> None:
+    flags = ("--steps", "6", "--log-interval", "1", "--eval-interval", "100")
+    runs = [Run(f"at stage {stage}", 2, 3, stage, flags=flags, precision="bf16") for stage in (0, 2)]
+    commands = [run.command(corpus, tmp_path) for run in runs]
+    host = socket.gethostname()
+    for run, end in zip(runs, processes.run(2, run_flipped, commands, 4, scratch=tmp_path), strict=True):
+        assert end.status == EXIT_LOST
+        assert end.stderr.startswith(f"error: rank 0 on host {host} or rank 1 on host {host} holds wrong weights after")
+        assert [tag.name for tag in tags(tmp_path / run.name / "checkpoints")] == ["step-00000002"]
