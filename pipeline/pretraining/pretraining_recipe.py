@@ -18,9 +18,9 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic, missing_for_compilation
-from pipeline.pretraining import host_data
 from pipeline.pretraining.corpora import describe_missing_labels
 from pipeline.pretraining.distillation_task import Distillation
+from pipeline.pretraining.host_data import check_on_host
 from pipeline.pretraining.pretrain_settings import PretrainSettings, resolve
 from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import Teacher, start_as_teacher
@@ -80,7 +80,7 @@ class PretrainRecipe(Recipe):
         """Checks or copies the shards on each host, and opens them. See `Recipe`."""
         flags, directories = self.flags, (*self.settings.data, *self.flags.eval_data)
         is_first = whole_number("LOCAL_RANK") == 0
-        found = host_data.prepare(directories, flags.stage, control, is_first, flags.verify)
+        found = check_on_host(directories, flags.stage, control, is_first, flags.verify == "always")
         places = {directory: here.place for directory, here in zip(directories, found)}
         training, held_out = open_data(self.settings, self.vocabulary, places, self.teacher is not None)
         checksums = dict(found)

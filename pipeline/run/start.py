@@ -186,7 +186,7 @@ def _open_mirror(run: TrainingRun) -> None:
 
     run.control.all_or_raise(claim, (OSError,), cannot_begin)
     if run.mirror is not None:
-        run.mirror.begin()
+        run.mirror.wake()
 
 
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:

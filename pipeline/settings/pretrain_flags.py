@@ -93,9 +93,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     stage: Path | None = flag(
         "local disk of each host to which all shards are copied, to be read there", None, metavar="DIR"
     )
-    verify: Literal["always", "once", "never"] = flag(
-        "read all shards before the first step to check them: at each start, once on each host, or never", "once"
-    )
+    verify: Literal["always", "never"] = flag("read all shards before the first step to check them", "always")
 
     deepspeed_config: Path = flag(
         "batch, optimizer, learning rate, ZeRO: a file such as ds_configs/base.json",

@@ -62,7 +62,7 @@ def make_plan(
         "zero_optimization": {"stage": stage, "reduce_bucket_size": BUCKET} | (zero or {}),
     } | more
     hardware = Hardware("GPU", fp16=True, bf16=True)
-    engine = engine_config.fit(json, cluster.world_size, hardware, precision, 1)
+    engine = engine_config.fit(json, cluster.world_size, hardware, precision)
     return Plan(config, engine, cluster, shape, checkpointing, tflops=500.0, steps=1000)
 
 

@@ -12,8 +12,8 @@ from common.errors import UserError
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import map_shard
 from pipeline.distributed.control import ControlGroup
-from pipeline.pretraining import host_data
-from pipeline.pretraining.host_data import prepare
+from pipeline.pretraining import host_data, pretraining_recipe
+from pipeline.pretraining.host_data import check_on_host
 from tests.pipeline.workers.runs import run_each
 
 
@@ -42,7 +42,7 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
 
         with mock.patch.object(host_data, "problem_of", noted_check), mock.patch.object(host_data, "_copy", noted_copy):
             try:
-                told: Any = prepare([directory], stage, control, mine, "always")[0].place
+                told: Any = check_on_host([directory], stage, control, mine, verify=True)[0].place
             except UserError as error:
                 told = str(error)
         everyone: list[Any] = [None] * 2
@@ -56,7 +56,7 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
 
     stage, foreign = folder / "stage", folder / "foreign"
     found = {"in place": together(shards, None), "on two hosts": together(shards, None, True)}
-    mine = [prepare([shards], None, control, first, "always")[0].checksums for first in (is_first, True)]
+    mine = [check_on_host([shards], None, control, first, verify=True)[0].checksums for first in (is_first, True)]
     sums: list[Any] = [None] * 2
     dist.all_gather_object(sums, [{name: of_file.tolist() for name, of_file in found.items()} for found in mine])
     found["checksums"] = [*sums[0], *sums[1]]
@@ -77,7 +77,7 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
 
 def train_on_changed(commands: list[list[str]], shard: Path) -> list[Any]:
     """How runs end if the tokens of `shard` change after the check at the start."""
-    check = host_data.prepare
+    check = host_data.check_on_host
 
     def check_and_change(*arguments: Any) -> Any:
         checked = check(*arguments)
@@ -87,7 +87,7 @@ def train_on_changed(commands: list[list[str]], shard: Path) -> list[Any]:
         shard.write_bytes(content.replace(tokens, changed))
         return checked
 
-    with mock.patch.object(host_data, "prepare", check_and_change):
+    with mock.patch.object(pretraining_recipe, "check_on_host", check_and_change):
         return train(commands)
 
 
