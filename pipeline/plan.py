@@ -4,7 +4,7 @@
         --nodes 8 --gpus-per-node 8 --gpu h100
 
 Prints parameters, bytes on a GPU by kind, the largest micro-batch that fits, the time of a step and of the run, disk
-space, warnings, and the fastest settings that fit. Without --reached-tflops the speed of the GPU is an assumption,
+space, and warnings. Without --reached-tflops the speed of the GPU is an assumption,
 which is printed.
 """
 
@@ -163,15 +163,6 @@ def report(flags: PlanFlags, plan: "Plan") -> str:
         lines.append(
             f"warning: {100 * collectives / plan.step_seconds:.0f} % of a step goes to collectives: network-bound; use "
             "a larger batch, fewer nodes, a faster network or a lower ZeRO stage"
-        )
-    best = plan.fastest()
-    if best is None:
-        lines.append("nothing fits with this batch on these GPUs: use more of them, or larger ones")
-    else:
-        lines.append(
-            f"fastest that fits: micro-batch {best.engine.micro_batch_size} x {best.engine.accumulation_steps}, ZeRO "
-            f"stage {best.engine.zero_stage}, activation checkpointing {best.checkpointing}: "
-            f"{best.step_seconds:.2f} s a step, {_gb(best.memory.total)}"
         )
     return "\n".join(lines)
 

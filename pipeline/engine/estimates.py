@@ -14,16 +14,14 @@ JSON), they take another 4 Psi at stage 1, another 4 Psi / N at stage 2, and 4 P
 """
 
 import bisect
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from model import AlbertConfig
-from model.config import ACTIVATION_CHECKPOINTING, flash_supports
+from model.config import flash_supports
 from model.counts import executed_flops, model_flops, parameter_counts
 from model.layers.heads import CHUNK
-from pipeline.data import sampler
 from pipeline.data.collate import BatchShape
 from pipeline.data.packed_rows import offset_count
 from pipeline.engine.deepspeed_config import EngineConfig
@@ -151,28 +149,6 @@ class Plan:
         flops = model_flops(self.model, self.shape.sequence_length, self.shape.predictions)
         rows = self.engine.train_batch_size / self.cluster.world_size
         return rows * flops / self.step_seconds / (1e12 * self.cluster.gpu.tflops[self.engine.precision])
-
-    def alternatives(self) -> Iterator["Plan"]:
-        """The same batch on the same GPUs at ZeRO stages 1 to 3, with and without activation checkpointing, if it fits.
-
-        Each has the fewest micro-steps that fit, and the smallest micro-batch for these.
-        """
-        world_size, batch = self.cluster.world_size, self.engine.train_batch_size
-        for stage in (1, 2, 3):
-            engine = replace(self.engine, json=self.engine.json | {"zero_optimization": self.zero | {"stage": stage}})
-            for checkpointing in ACTIVATION_CHECKPOINTING:
-                other = replace(self, engine=engine, checkpointing=checkpointing)
-                if largest := other.largest_micro_batch:
-                    steps = sampler.micro_step_count(world_size, largest, batch)
-                    rows = -(-batch // (world_size * steps))
-                    yield replace(other, engine=replace(engine, micro_batch_size=rows, accumulation_steps=steps))
-
-    def fastest(self) -> "Plan | None":
-        """The fastest alternative, at stage 3 only if no lower stage fits; None if none fits.
-
-        Stage 3 gathers each matrix in every layer, which the time does not count, and excludes compile.
-        """
-        return min(self.alternatives(), key=lambda one: (one.engine.zero_stage == 3, one.step_seconds), default=None)
 
 
 def assumed_efficiency(config: AlbertConfig) -> float:

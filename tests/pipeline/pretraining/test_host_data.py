@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.environment import CACHE
 from common.errors import UserError
-<<<<<<< HEAD
-from common.files import outputs
-=======
->>>>>>> 227b1aa (Cut: the mirror uploads after each checkpoint and at the end; shards are checked at every start, without a record of earlier checks (issue 43))
 from data_prep.format.shard_manifest import MANIFEST, read_manifest
 from data_prep.format.shards import block_checksums
 from pipeline.pretraining import host_data
