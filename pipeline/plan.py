@@ -88,7 +88,6 @@ def parser() -> Parser:
 def resolve(flags: PlanFlags) -> "Plan":
     """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
     from pipeline.engine import deepspeed_config as engine_config
-    from pipeline.engine import workarounds
     from pipeline.engine.estimates import Plan, assumed_efficiency
     from pipeline.pretraining.architecture import parse_fields
     from pipeline.pretraining.lengths import paper_steps
@@ -110,7 +109,6 @@ def resolve(flags: PlanFlags) -> "Plan":
     engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision)
     if engine.precision not in gpu.tflops:
         raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
-    workarounds.reject_unsafe_settings(engine.json)
     steps = flags.steps or paper_steps(engine.train_batch_size)
     schedule.of_lengths(engine.json.get("scheduler"), engine.learning_rate, None, (Length(0, steps),))
     length = model.max_position_embeddings

@@ -3,12 +3,10 @@
 checkpoint_manifest  the form of a checkpoint on disk: names of files, record of files and tensors
 files                writes, verifies and reads one rank's part of a checkpoint; needs no other rank
 retention            publishes a checkpoint, finds the newest and the best, deletes old ones, cleans up
-saver                saves an engine on all ranks together, while training goes on
-loader               loads an engine on all ranks together
-run_records          what settings.json, metrics.jsonl and results.json must hold
+save_and_load        saves an engine on all ranks together, while training goes on, and loads it
+run_records          what settings.json and results.json must hold
 mirror               uploads a run to object storage, and restores it from there
 object_store         the objects below one URL
 run_directory        the other files of a run: its lock, its settings, its vocabulary
-initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
-new_vocabulary       carries the embeddings of trained weights over to another vocabulary
+initial_weights      reads the weights and the vocabulary that another run starts from, or gives them another vocabulary
 """

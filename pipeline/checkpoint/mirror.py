@@ -77,7 +77,7 @@ class Mirror:
             self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
             self._thread.start()
 
-    def finish(self, beat: Callable[[], None]) -> None:
+    def upload_rest(self, beat: Callable[[], None]) -> None:
         """Waits until the store holds all of the run, for END_SECONDS at most. Calls `beat` each second."""
         needed, deadline = self._asked + 1, time.monotonic() + END_SECONDS
         while self._answered < needed and time.monotonic() < deadline:

@@ -10,7 +10,6 @@ import os
 import re
 from pathlib import Path
 
-from common.errors import UserError
 from common.files.atomic import sync, write_text
 from pipeline.checkpoint.checkpoint_manifest import (
     LATEST,
@@ -23,7 +22,7 @@ from pipeline.checkpoint.checkpoint_manifest import (
 
 _NAME = re.compile(r"step-(\d{8,})")
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")
-_OWN_NAMES = re.compile(rf"{_NAME.pattern}|{_LEFTOVER.pattern}|{LATEST}|\.{LATEST}\.\w+\.tmp")
+_LEFTOVER_POINTER = re.compile(rf"\.{LATEST}\.\w+\.tmp")
 
 
 def tag_name(step: int) -> str:
@@ -143,16 +142,6 @@ def foreign_files(tag: Path) -> list[str]:
     return sorted(path.name for path in tag.iterdir() if not OWN_FILES.fullmatch(path.name) or not path.is_file())
 
 
-def check_ours(directory: Path) -> None:
-    """Raises UserError if `directory`, a run's `checkpoints`, is no directory or holds what no save has written."""
-    if not os.path.lexists(directory):
-        return
-    if directory.is_symlink() or not directory.is_dir():
-        raise UserError(f"{directory} is not a directory; move it away")
-    if others := sorted(name for name in os.listdir(directory) if not _OWN_NAMES.fullmatch(name)):
-        raise UserError(f"{directory} holds {others[0]}, which is not part of a checkpoint; move it elsewhere")
-
-
 def clean_up_interrupted(directory: Path) -> None:
     """Cleans up an interrupted publish or removal; never during a save, and only in one process. Raises OSError."""
     for path in list(directory.iterdir()):
@@ -161,5 +150,5 @@ def clean_up_interrupted(directory: Path) -> None:
             path.replace(directory / match[1])
         elif match is not None:
             discard(path)
-        elif path.name.startswith(f".{LATEST}.") and _OWN_NAMES.fullmatch(path.name):
+        elif _LEFTOVER_POINTER.fullmatch(path.name):
             path.unlink()

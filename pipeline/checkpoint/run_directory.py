@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from common.errors import UserError
 from common.files import atomic, locks, outputs, places
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
-from pipeline.checkpoint.retention import check_ours
 from pipeline.checkpoint.run_records import SETTINGS, RunRecord, read_record
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def check_output(output: Path, reopens: bool = False) -> None:
     """Raises UserError if the directory holds files that the run would overwrite or delete but has not written.
 
     A directory without settings.json is not a run, so it must not hold files with names that a run uses. In a run that
-    is not done, `checkpoints` and `export` may hold only the run's own files. The directory must be writable.
+    is not done, `export` may hold only the run's own files. The directory must be writable.
 
     Args:
         output: directory of the run.
@@ -47,7 +46,6 @@ def check_output(output: Path, reopens: bool = False) -> None:
     if not (output / SETTINGS).exists():
         _check_unused(output, OWN_NAMES)
     elif reopens or not (output / "done").exists():
-        check_ours(output / "checkpoints")
         outputs.check(output / "export", EXPORT_TOOL, "..")
 
 

@@ -1,6 +1,6 @@
-"""The JSON files of a run: settings.json, metrics.jsonl and results.json.
+"""The JSON files of a run: settings.json and results.json.
 
-settings.json is written and read as one type. Of the other files, the types list the keys that some command reads.
+settings.json is written and read as one type. Of results.json, the types list the keys that some command reads.
 """
 
 import json
@@ -169,31 +169,6 @@ class Head:
     def labels(self) -> tuple[str, ...] | None:
         """The names of the head's outputs, in their order."""
         return None if self.id2label is None else tuple(map(str, self.id2label.values()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetricsRecord:
-    """A line of metrics.jsonl. A number that was not finite is null."""
-
-    step: Count
-    split: str
-    seconds: Finite | None = None
-    tokens: Finite | None = None
-    tokens_per_second: Finite | None = None
-    interval_tokens: Finite | None = None
-    predictions: Finite | None = None
-    loss: Finite | None = None
-    grad_norm: Finite | None = None
-    pairs: Finite | None = None
-    mlm_loss: Finite | None = None
-    mlm_unigram_entropy: Finite | None = None
-    mlm_accuracy: Finite | None = None
-    sop_accuracy: Finite | None = None
-    sop_accuracy_low: Finite | None = None
-    sop_accuracy_high: Finite | None = None
-    nsp_accuracy: Finite | None = None
-    nsp_accuracy_low: Finite | None = None
-    nsp_accuracy_high: Finite | None = None
 
 
 Metrics = dict[str, dict[str, Finite]]

@@ -21,8 +21,8 @@ from pipeline.data.packed_rows import PackedRows, PlacedSequences, blank_rows, p
 FIRST_ORDINARY_ID = MASK_ID + 1
 
 DRAWS = 15
-"""Random numbers for each pair: places to look for a negative B."""
-_ROWS_PER_DRAW = 4  # rows to look through at each place; they are neighbours on disk
+"""Random numbers for each pair, which say where to look for a negative B."""
+_ROWS_PER_DRAW = 4  # neighbours on disk that each draw looks through
 _DRAWS_PER_PAIR = 1 + DRAWS  # random numbers: the first decides the label, the others choose a partner
 
 Objective = Literal["sop", "nsp", "mlm"]
@@ -107,22 +107,22 @@ class Collator:
         return self._sample(epochs, rows)[0]
 
     def spans(self, epoch: int, row: int) -> Spans:
-        """The n-grams of one row that are predicted, as places among its tokens."""
+        """The n-grams of one row that are predicted, as indices of its tokens."""
         return self._sample([epoch], [row])[1]
 
     def _sample(self, epochs: Sequence[int], rows: Sequence[int]) -> tuple[Batch, Spans]:
-        """Samples rows. Returns their batch, and the n-grams to predict as places among its tokens."""
+        """Samples rows. Returns their batch, and the n-grams to predict as indices of its tokens."""
         batch = blank(len(rows), self.shape)
-        places = [place for place, row in enumerate(rows) if row >= 0]
-        sampled = SampledRows([epochs[place] for place in places], [rows[place] for place in places])
+        filled = [index for index, row in enumerate(rows) if row >= 0]
+        sampled = SampledRows([epochs[index] for index in filled], [rows[index] for index in filled])
         found = self.shards.rows(np.array(sampled.rows, dtype=np.int64))
         arranged = self._arrange(found, sampled)
         per_row = np.zeros(len(rows), dtype=np.int64)  # (B,)
-        per_row[places] = found.pairs
+        per_row[filled] = found.pairs
         placed = place_sequences(PackedRows(*batch[:4]), per_row, *arranged.texts())
         batch.cls_positions[placed.row, placed.number] = placed.start
         batch.sentence_labels[placed.row, placed.number] = arranged.labels
-        return batch, self._mask(batch, placed, np.array(places, dtype=np.int64), sampled)
+        return batch, self._mask(batch, placed, np.array(filled, dtype=np.int64), sampled)
 
     def _arrange(self, found: ShardRows, sampled: SampledRows) -> Arranged:
         """Orders the parts of every pair for the objective, and labels the pairs."""
@@ -156,21 +156,21 @@ class Collator:
                 tokens = np.concatenate([tokens, *segments])
         return Arranged(tokens, starts, lengths, labels)
 
-    def _mask(self, batch: Batch, placed: PlacedSequences, places: NDArray[np.int64], sampled: SampledRows) -> Spans:
+    def _mask(self, batch: Batch, placed: PlacedSequences, filled: NDArray[np.int64], sampled: SampledRows) -> Spans:
         """Samples the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.
 
         Args:
             placed: the tokens of the batch.
-            places: (R,) the places of the rows that are not empty, in the batch.
+            filled: (R,) the indices in the batch of the rows that are not empty.
         Returns:
-            The n-grams to predict, as places among the tokens of `placed`.
+            The n-grams to predict, as indices of the tokens of `placed`.
         """
         length, predictions = self.shape.sequence_length, self.shape.predictions
         # Draws a fixed count regardless of content: at most two per word and two per prediction are used.
         numbers = rng.random_rows(self.seed, rng.Purpose.MASK, *sampled, 2 * (length + predictions))  # (R, N)
-        ids = batch.input_ids.reshape(-1)[placed.places]  # (F,)
+        ids = batch.input_ids.reshape(-1)[placed.positions]  # (F,)
         words = masking.find_words(ids, placed.segments, self.continues_word)
-        ends = np.searchsorted(placed.places, length * (places + 1))  # (R,) where rows end among F
+        ends = np.searchsorted(placed.positions, length * (filled + 1))  # (R,) where rows end among F
         budgets = [
             min(predictions, self.masking.max_predictions(tokens)) for tokens in np.diff(ends, prepend=0).tolist()
         ]
@@ -178,11 +178,11 @@ class Collator:
         spans = masking.choose_spans(words, counts, np.array(budgets, dtype=np.int64), numbers, self.masking)
         at = spans.positions()  # (K,) ascending
         row = np.repeat(spans.rows, spans.tokens)  # (K,)
-        chosen = np.bincount(row, minlength=len(places))  # (R,)
+        chosen = np.bincount(row, minlength=len(filled))  # (R,)
         column = np.arange(len(at)) - (np.cumsum(chosen) - chosen)[row]  # (K,)
-        labels, written = ids[at], placed.places[at]
-        batch.masked_positions[places[row], column] = written - length * places[row]
-        batch.masked_labels[places[row], column] = labels
+        labels, written = ids[at], placed.positions[at]
+        batch.masked_positions[filled[row], column] = written - length * filled[row]
+        batch.masked_labels[filled[row], column] = labels
         first = 2 * length + column  # (K,) which of the row's numbers
         batch.input_ids.reshape(-1)[written] = masking.corrupt(
             labels,
@@ -234,8 +234,8 @@ def sample_partners(
         if not asking.size:
             break
         # (searches, draws, rows of a draw)
-        places = (firsts[asking, begin:end, None] + np.arange(_ROWS_PER_DRAW)) % len(shards)
-        found = shards.rows(places.reshape(-1))
+        candidates = (firsts[asking, begin:end, None] + np.arange(_ROWS_PER_DRAW)) % len(shards)
+        found = shards.rows(candidates.reshape(-1))
         pairs_of = found.pairs.reshape(len(asking), -1).sum(axis=1)  # of each search
         search = np.repeat(asking, pairs_of)  # (P,)
         ends = np.cumsum(np.stack(found.parts, axis=1)).reshape(-1, 4)  # (P, 4) where each part ends
@@ -250,10 +250,10 @@ def sample_partners(
         # The first of the largest scores of each search, as one number.
         ranked = score * len(score) + np.arange(len(score))[::-1]  # (P,)
         top = np.maximum.reduceat(ranked, np.cumsum(pairs_of) - pairs_of)  # (searches,) every row has a pair
-        for number, place in zip(asking.tolist(), (len(score) - 1 - top % len(score)).tolist()):
-            if score[place] > best[number]:
-                best[number] = score[place]
-                partners[number] = found.tokens[start[place] : (stop if cut[number] else middle)[place]].copy()
+        for number, pair in zip(asking.tolist(), (len(score) - 1 - top % len(score)).tolist()):
+            if score[pair] > best[number]:
+                best[number] = score[pair]
+                partners[number] = found.tokens[start[pair] : (stop if cut[number] else middle)[pair]].copy()
     return partners
 
 
@@ -288,5 +288,5 @@ def evaluation(
     for number in range(evaluation_batches(collator, world_size, micro_batch_size, limit)):
         first = number * stride + rank * micro_batch_size
         numbers = range(first, first + micro_batch_size)
-        rows = [place * available // chosen if place < chosen else -1 for place in numbers]
+        rows = [index * available // chosen if index < chosen else -1 for index in numbers]
         yield collator.read([0] * micro_batch_size, rows)

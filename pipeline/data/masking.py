@@ -75,11 +75,11 @@ def find_words(token_ids: NDArray[np.int64], segments: NDArray[np.int64], contin
     breaks = ~continues_word[token_ids]  # (T,) where a word cannot go on
     breaks[:1] = True
     breaks[1:] |= segments[1:] != segments[:-1]
-    places = np.flatnonzero(breaks)
-    ends = np.append(places[1:], len(token_ids))
-    numbers = segments[places]
+    firsts = np.flatnonzero(breaks)  # each word's first token
+    ends = np.append(firsts[1:], len(token_ids))
+    numbers = segments[firsts]
     inside = numbers >= 0
-    starts = places[inside]
+    starts = firsts[inside]
     return Words(starts, ends[inside] - starts, numbers[inside])
 
 
@@ -123,8 +123,8 @@ def choose_spans(
     order = firsts[:, None] + _shuffled(counts, numbers)  # (B, W)
     # At most every word is chosen, one by one; the budget is at least a token for each.
     most = int(np.minimum(counts, budgets).max(initial=0)) + 1
-    places = np.minimum(counts[:, None] + np.arange(most), numbers.shape[1] - 1)  # (B, L)
-    uniforms = as_uniforms(np.take_along_axis(numbers, places, axis=1))
+    columns = np.minimum(counts[:, None] + np.arange(most), numbers.shape[1] - 1)  # (B, L)
+    uniforms = as_uniforms(np.take_along_axis(numbers, columns, axis=1))
     lengths = np.searchsorted(settings.ngram_cdf, uniforms, side="right") + 1  # (B, L)
     unplaced = _Unplaced(words, settings.max_ngram)
     of_row = []  # how many spans each row has

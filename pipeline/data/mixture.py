@@ -157,11 +157,11 @@ def corpora_at(
     ends = np.cumsum(np.asarray(weights, dtype=np.int64))
     block_length = int(ends[-1])
     blocks: NDArray[np.int64] = positions.astype(np.int64) // block_length
-    places: NDArray[np.int64] = positions.astype(np.int64) % block_length
-    images = np.empty_like(places)
+    in_block: NDArray[np.int64] = positions.astype(np.int64) % block_length
+    images = np.empty_like(in_block)
     for block in np.unique(blocks):
         here = blocks == block
-        images[here] = sampler.permute(places[here], block_length, seed, int(block), rng.Purpose.CORPUS)
+        images[here] = sampler.permute(in_block[here], block_length, seed, int(block), rng.Purpose.CORPUS)
     corpora = np.searchsorted(ends, images, side="right").astype(np.int64)
     own = np.asarray(weights, dtype=np.int64)[corpora]
     indices: NDArray[np.int64] = blocks * own + images - (ends[corpora] - own)

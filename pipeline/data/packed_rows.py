@@ -45,7 +45,7 @@ class PlacedSequences(NamedTuple):
     number: NDArray[np.int64]  # (N,) of the sequence in its row
     start: NDArray[np.int64]  # (N,) position of its [CLS] in the row
     lengths: NDArray[np.int64]  # (N,) its tokens
-    places: NDArray[np.int64]  # (F,) each token's index in the B x S positions, ascending
+    positions: NDArray[np.int64]  # (F,) each token's index among the B x S positions, ascending
     segments: NDArray[np.int64]  # (F,) number of the token's segment, ascending; -1 on [CLS] and [SEP]
 
 
@@ -85,15 +85,15 @@ def place_sequences(
     ids[segments >= 0] = tokens
     ids[begins] = CLS_ID
 
-    places = np.repeat(row * rows.input_ids.shape[1] + start, lengths) + within  # (F,)
+    positions = np.repeat(row * rows.input_ids.shape[1] + start, lengths) + within  # (F,)
     for field, values in (
         (rows.input_ids, ids),
         (rows.token_type_ids, in_second),
         (rows.position_ids, within),
         (rows.sequence_ids, np.repeat(number, lengths)),
     ):
-        field.reshape(-1)[places] = values
-    return PlacedSequences(row, number, start, lengths, places, segments)
+        field.reshape(-1)[positions] = values
+    return PlacedSequences(row, number, start, lengths, positions, segments)
 
 
 def offset_count(sequences: int) -> int:
@@ -116,7 +116,7 @@ def sequence_offsets(sequence_ids: NDArray[np.int64]) -> NDArray[np.int32]:
     """
     begins = np.ones(sequence_ids.shape, dtype=np.bool_)  # (B, S)
     np.not_equal(sequence_ids[:, 1:], sequence_ids[:, :-1], out=begins[:, 1:])
-    places = np.flatnonzero(begins)
-    offsets = np.full(offset_count(len(places)) + 1, sequence_ids.size, dtype=np.int32)
-    offsets[: len(places)] = places
+    starts = np.flatnonzero(begins)
+    offsets = np.full(offset_count(len(starts)) + 1, sequence_ids.size, dtype=np.int32)
+    offsets[: len(starts)] = starts
     return offsets

@@ -7,7 +7,7 @@ through it again until they lie inside ("cycle walking": Black & Rogaway, "Ciphe
 CT-RSA 2002).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +64,6 @@ def batch_of_step(step: int, skipped: Ranges) -> int:
             break
         batch += end - first
     return batch
-
-
-def batches_to_come(step: int, steps: int, skipped: Ranges) -> Iterator[int]:
-    """The batch of each step after `step` steps, up to the last of `steps`."""
-    return (batch_of_step(number, skipped) for number in range(step, steps))
 
 
 def step_positions(

@@ -1,7 +1,7 @@
 """Reads the DeepSpeed JSON, checks its keys and values, and fits it to the number of ranks and their hardware.
 
 DeepSpeed itself ignores unknown keys outside of the blocks for which it has a model. It would accept a wrong value
-elsewhere, and fail hours later or not at all.
+elsewhere, and fail hours later or not at all. So the models here have each key that this project supports.
 
 DeepSpeed gets the values as they stand in the file, with two exceptions: `batch_sizes` fits the batch sizes to the
 number of ranks, and a precision that the hardware lacks is replaced. `EngineConfig.notes` says what differs.
@@ -12,17 +12,16 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StrictBool, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
 from common.text import quantity
 from pipeline.distributed import launcher
-from pipeline.engine import optimizers, stand_ins
+from pipeline.engine import optimizers
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.optimizers import AboveZero, AtLeastZero, Strict
 
@@ -116,6 +115,8 @@ def load(path: Path) -> dict[str, Any]:
 
 
 _Size = Annotated[int, Field(ge=1, le=MAX_BATCH)]
+Elements = Annotated[int, Field(ge=0, strict=False)]
+"""A number of elements, also in the form 5e8."""
 
 
 class _Optimizer(Strict):
@@ -146,51 +147,68 @@ class _DataTypes(Strict):
     grad_accum_dtype: Precision = "fp32"
 
 
-@cache
-def _top_level() -> type[BaseModel]:
-    """The model of the whole JSON. The blocks that DeepSpeed has models for have these."""
-    stand_ins.install()
-    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+class _Fp16(Strict):
+    enabled: bool = False
+    loss_scale: AtLeastZero = 0.0
+    initial_scale_power: NonNegativeInt = 16
+    loss_scale_window: PositiveInt = 1000
+    hysteresis: NonNegativeInt = 2
+    consecutive_hysteresis: bool = False
+    min_loss_scale: AtLeastZero = 1.0
 
-    class Fp16(DeepSpeedFP16Config):
-        enabled: StrictBool = False
 
-    class Bf16(DeepSpeedBF16Config):
-        enabled: StrictBool = False
+class _Bf16(Strict):
+    enabled: bool = False
 
-    class Zero(DeepSpeedZeroConfig):
-        stage: Literal[0, 1, 2, 3] = 0  # DeepSpeed's type names stage 3 twice in its message
 
-    class TopLevel(Strict):
-        train_batch_size: _Size | None = None
-        train_micro_batch_size_per_gpu: _Size | None = None
-        gradient_accumulation_steps: _Size | None = None
-        optimizer: _Optimizer = _Optimizer()
-        scheduler: _Scheduler = _Scheduler(type="WarmupLR")
-        fp16: Fp16 = Fp16()
-        bf16: Bf16 = Bf16()
-        zero_optimization: Zero = Zero()
-        zero_allow_untested_optimizer: bool = True
-        gradient_clipping: AtLeastZero = 0.0
-        communication_data_type: Precision = "fp32"
-        data_types: _DataTypes = _DataTypes()
-        prescale_gradients: bool = False
-        gradient_predivide_factor: AboveZero = 1.0
-        activation_checkpointing: Any = None
-        flops_profiler: dict[str, Any] = Field(default_factory=dict)
-        timers: dict[str, Any] = Field(default_factory=dict)
-        wall_clock_breakdown: bool = False
-        memory_breakdown: bool = False
-        dump_state: bool = False
-        steps_per_print: PositiveInt | None = None
+class _Zero(Strict):
+    """The keys under which gradients, trust ratios and a resume are right.
 
-    return TopLevel
+    Left out are those that move or hide the optimizer's buffers (round_robin_gradients, zenflow, quantised weights and
+    gradients, second copies of weights), and offloading: the largest ALBERT takes 4 GB.
+    """
+
+    stage: Literal[0, 1, 2, 3] = 0
+    contiguous_gradients: bool = True
+    overlap_comm: bool = False
+    reduce_scatter: bool = True
+    reduce_bucket_size: Elements = 500_000_000
+    allgather_partitions: bool = True
+    allgather_bucket_size: Elements = 500_000_000
+    sub_group_size: Elements = 1_000_000_000
+    stage3_prefetch_bucket_size: Elements = 50_000_000
+    stage3_param_persistence_threshold: Elements = 100_000
+    stage3_max_live_parameters: Elements = 1_000_000_000
+    stage3_max_reuse_distance: Elements = 1_000_000_000
+    stage3_gather_16bit_weights_on_model_save: bool = False
+
+
+class _TopLevel(Strict):
+    train_batch_size: _Size | None = None
+    train_micro_batch_size_per_gpu: _Size | None = None
+    gradient_accumulation_steps: _Size | None = None
+    optimizer: _Optimizer = _Optimizer()
+    scheduler: _Scheduler = _Scheduler(type="WarmupLR")
+    fp16: _Fp16 = _Fp16()
+    bf16: _Bf16 = _Bf16()
+    zero_optimization: _Zero = _Zero()
+    zero_allow_untested_optimizer: bool = True
+    gradient_clipping: AtLeastZero = 0.0
+    communication_data_type: Precision = "fp32"
+    data_types: _DataTypes = _DataTypes()
+    prescale_gradients: bool = False
+    gradient_predivide_factor: AboveZero = 1.0
+    flops_profiler: dict[str, Any] = Field(default_factory=dict)
+    timers: dict[str, Any] = Field(default_factory=dict)
+    wall_clock_breakdown: bool = False
+    memory_breakdown: bool = False
+    dump_state: bool = False
+    steps_per_print: PositiveInt | None = None
 
 
 def _check_schema(config: Mapping[str, Any], source: Path) -> None:
     """Raises UserError: an unknown key, an invalid value, an unknown optimizer or a missing learning rate."""
-    _validate(_top_level(), config, source)
+    _validate(_TopLevel, config, source)
     optimizer = config.get("optimizer", {})
     kind = optimizer.get("type")
     if kind not in optimizers.TYPES:
@@ -225,9 +243,8 @@ def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, p
 def _keys_at(model: Any, location: tuple[int | str, ...]) -> list[str]:
     """The keys of the block at this place of a model."""
     for name in location:
-        model = model.model_fields[name].annotation if name in getattr(model, "model_fields", {}) else None
-    fields = getattr(model, "model_fields", {})
-    return [*fields, *(field.alias for field in fields.values() if field.alias)]
+        model = model.model_fields[name].annotation
+    return list(model.model_fields)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
@@ -242,8 +259,8 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
         precision: "auto" (the JSON's, or the nearest that the hardware has), "config" (the JSON's, or an error), or
             "fp16", "bf16" or "fp32", which override the JSON.
     Raises:
-        UserError: the batch sizes contradict each other, the hardware lacks the precision, or see
-            `launcher.check_batch`.
+        UserError: the batch sizes contradict each other, the hardware lacks the precision, fp16 at ZeRO stage 0, or
+            see `launcher.check_batch`.
     """
     launcher.check_batch(config)
     config = copy.deepcopy(config)
@@ -259,6 +276,11 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
         "gradient_accumulation_steps": accumulation,
     }
     chosen, note = choose_precision(config, hardware, precision)
+    if chosen == "fp16" and not config.get("zero_optimization", {}).get("stage"):
+        raise UserError(
+            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; set "
+            '"zero_optimization": {"stage": 1}, on one GPU as well'
+        )
     for kind in ("fp16", "bf16"):
         if kind == chosen:
             config[kind] = {**config.get(kind, {}), "enabled": True}

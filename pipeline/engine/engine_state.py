@@ -116,13 +116,13 @@ def tensor_states(engine: DeepSpeedEngine, slices: Sequence[TensorSlice]) -> lis
     optimizer = engine.basic_optimizer
     found = []
     for slice_ in slices:
-        _prepare(optimizer, slice_.flat)
+        _ensure_state(optimizer, slice_.flat)
         moments = {kind: slice_.of(optimizer.state[slice_.flat][kind]) for kind in KINDS[1:]}
         found.append(TensorState(slice_, {KINDS[0]: slice_.weight, **moments}))
     return found
 
 
-def _prepare(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
+def _ensure_state(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
     """Gives `flat` the state that the optimizer's first step would, if it has none."""
     if isinstance(optimizer, Lamb):
         optimizer.initialise_state(flat)

@@ -1,15 +1,12 @@
-"""This process as a rank: its number, as the launcher says, and room for it in memory."""
+"""This process as a rank: its number and the place to meet, as the launcher says."""
 
 import os
 
-from common.environment import available_addresses, whole_number
+from common.environment import whole_number
 from common.errors import UserError
 from data_prep.mpi.executor import launched_rank, launched_size
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import reserve_port
-
-MIN_ADDRESS_BYTES = 1_700_000_000
-"""Each rank maps more. The smallest model on a processor takes 1.8 GB, and 3.0 GB on two ranks at ZeRO stage 1."""
 
 
 def find_rank() -> None:
@@ -40,19 +37,6 @@ def check_variables() -> None:
     whole_number("MASTER_PORT", low=1, high=65535)
     if not os.environ.get("MASTER_ADDR"):
         raise UserError("the environment variable MASTER_ADDR is not set; start the ranks by a launcher, or one alone")
-
-
-def check_addresses() -> None:
-    """Raises UserError if this process may not map what every rank does (`ulimit -v`).
-
-    Looked at before the libraries are loaded: most of them end the process when there is no memory for them.
-    """
-    free = available_addresses()
-    if free is not None and free < MIN_ADDRESS_BYTES:
-        raise UserError(
-            f"this process may map {free / 1e9:.1f} GB more of memory, and a rank needs at least "
-            f"{MIN_ADDRESS_BYTES / 1e9:.1f} GB; raise the limit: ulimit -v unlimited"
-        )
 
 
 def become_single_rank() -> None:

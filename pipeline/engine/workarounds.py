@@ -1,4 +1,4 @@
-"""Workarounds for DeepSpeed bugs; rejects unsafe settings.
+"""Workarounds for DeepSpeed bugs. `deepspeed_config` leaves out the keys for which there is none.
 
 Written for the version in `DEEPSPEED`; paths below are inside the `deepspeed` package.
 tests/pipeline/engine/test_workarounds.py shows each bug without its workaround. When a new DeepSpeed fixes a bug, that
@@ -6,7 +6,6 @@ test fails and says that the workaround can be removed.
 """
 
 import importlib
-from collections.abc import Mapping
 from typing import Any
 
 import deepspeed
@@ -141,64 +140,3 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
 
     engine.clip_fp32_gradients = lambda: None
     engine.basic_optimizer.register_step_pre_hook(clip)
-
-
-_KEEPS_16_BITS = "keeps the weights in 16 bits, and training needs fp32 ones"
-_MOVES_BUFFERS = "changes or hides the optimizer's buffers"
-UNSUPPORTED = {
-    "zero_optimization.round_robin_gradients": "moves the tensors of a group but not the map of where they lie, so "
-    "trust ratios would mix tensors",
-    "zero_optimization.zenflow": _MOVES_BUFFERS,
-    "zero_optimization.zero_quantized_weights": _MOVES_BUFFERS,
-    "zero_optimization.zero_quantized_gradients": _MOVES_BUFFERS,
-    "fp16.fp16_master_weights_and_grads": _KEEPS_16_BITS,
-    "bf16.bf16_master_weights_and_grads": _KEEPS_16_BITS,
-    "bf16.bf16_optimizer_states": _KEEPS_16_BITS,
-    "activation_checkpointing": "means DeepSpeed's reentrant checkpointing, which gives wrong gradients for shared "
-    "layers under ZeRO; use --activation-checkpointing",
-}
-"""Keys of a DeepSpeed JSON under which gradients, trust ratios or a resume would be wrong, and why."""
-
-
-def reject_unsafe_settings(config: Mapping[str, Any]) -> None:
-    """Rejects settings of a DeepSpeed JSON under which training or a resume would be wrong.
-
-    Args:
-        config: the JSON as `pipeline.engine.deepspeed_config.fit` returns it.
-    Raises:
-        UserError: with the setting and the remedy.
-    """
-    check_version()
-    for key, reason in UNSUPPORTED.items():
-        if _value_at(config, key):
-            raise UserError(f"{key} {reason}; remove it")
-    stage = _value_at(config, "zero_optimization.stage") or 0
-    devices = [
-        _value_at(config, f"zero_optimization.{block}.device") for block in ("offload_optimizer", "offload_param")
-    ]
-    for is_unsafe, problem in (
-        (
-            _value_at(config, "fp16.enabled") and stage == 0,
-            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; set "
-            '"zero_optimization": {"stage": 1}, on one GPU as well',
-        ),
-        (
-            (_value_at(config, "zero_optimization.zero_hpz_partition_size") or 1) > 1,
-            "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it",
-        ),
-        (
-            any(device not in (None, "none") for device in devices),
-            "offloading is for models that no GPU holds, and the largest ALBERT takes 4 GB; remove offload_optimizer "
-            "and offload_param, or use a higher ZeRO stage",
-        ),
-    ):
-        if is_unsafe:
-            raise UserError(problem)
-
-
-def _value_at(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a key such as "fp16.enabled"; None where it or its block is missing."""
-    value: Any = config
-    for name in key.split("."):
-        value = (value or {}).get(name)
-    return value

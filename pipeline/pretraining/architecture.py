@@ -8,7 +8,6 @@ from typing import Any
 from common.errors import UserError
 from data_prep.format.shard_manifest import ShardManifest
 from model.config import AlbertConfig
-from model.layers.encoder import block_indices
 
 _DECIDE_SHAPES = (
     *("embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -16,7 +15,6 @@ _DECIDE_SHAPES = (
     *("hidden_act", "layer_norm_eps", "has_embedding_projection"),
 )
 """What a model must have in common with the one whose weights it starts from. Positions and heads may be new."""
-_SHARING = ("parameter_sharing", "num_hidden_groups")
 
 
 def _boolean(text: str) -> bool:
@@ -106,10 +104,6 @@ def architecture(
 def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: Path) -> None:
     """Raises UserError, naming what differs, if the weights of `trained` do not fit into `config`."""
     differ = [name for name in _DECIDE_SHAPES if getattr(config, name) != getattr(trained, name)]
-    if block_indices(config) == block_indices(trained):  # two ways to say the same: as many groups as layers
-        differ = [name for name in differ if name not in _SHARING]
-    if {"embedding_size", "hidden_size"} & set(differ):  # which decide whether there is a projection
-        differ = [name for name in differ if name != "has_embedding_projection"]
     if differ:
         differences = ", ".join(
             f"{name} is {getattr(trained, name)} there and {getattr(config, name)} here" for name in differ

@@ -50,7 +50,7 @@ class Corpora:
                 tokens=shards.manifest.counts.tokens,
                 rows=shards.manifest.counts.rows,
                 max_seq_length=shards.manifest.max_seq_length,
-                sources=_sources(shards.manifest),
+                sources=check_as(shards.manifest.sources, list[SourceRecord], "manifest.json", "make the shards again"),
             )
             for name, shards, weight in zip(names_of(self.directories), self.sets, self.weights)
         )
@@ -152,11 +152,3 @@ def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
     if len({directory.resolve() for directory in directories}) < len(directories):
         raise UserError("--data names a directory twice; name it once, with the weight of both")
     return tuple(directories), weights
-
-
-def _sources(manifest: ShardManifest) -> list[SourceRecord]:
-    """Where the documents came from; empty for a manifest that lists it in another form."""
-    try:
-        return check_as(manifest.sources, list[SourceRecord], "", "", extra="ignore")
-    except UserError:
-        return []

@@ -61,7 +61,9 @@ def check_on_host(
         if not is_first:
             return []
         if stage is not None:
-            _make_room(stage, places, sets, say=control.rank == 0)
+            _make_directories(stage, places)
+            if control.rank == 0 and not all((place / MANIFEST).exists() for place in places):
+                print(f"copying the shards to {stage} on each host", flush=True)
         checksums = [_check_set(*one, place, verify) for one, place in zip(sets, places)]
         for directory, place in zip(directories, places):
             if place != directory:
@@ -78,24 +80,14 @@ def _copy_of(directory: Path, stage: Path) -> Path:
     return stage / f"{directory.resolve().name}-{file_checksum(directory / MANIFEST)[:12]}"
 
 
-def _make_room(stage: Path, places: Sequence[Path], sets: Sequence[tuple[Path, ShardManifest]], say: bool) -> None:
-    """Makes the directories of the copies. Raises UserError if they cannot hold the sets."""
+def _make_directories(stage: Path, places: Sequence[Path]) -> None:
+    """Makes the directories of the copies. Raises UserError if `stage` is not ours or cannot be written."""
     try:
         outputs.take(stage, "pretrain --stage")
         for place in places:
             place.mkdir(exist_ok=True)
-        pairs = [(place / file.name, file) for place, (_, manifest) in zip(places, sets) for file in manifest.files]
-        missing = sum(file.bytes for path, file in pairs if not _has_size(path, file))
-        free = shutil.disk_usage(stage).free
     except OSError as error:
         raise cannot_write(Path(error.filename or stage), error, "--stage") from None
-    if missing > free:
-        raise UserError(
-            f"--stage {stage} has {free / 1e9:.2f} GB free on host {socket.gethostname()}, and the copy needs "
-            f"{missing / 1e9:.2f} GB more; free some space, or leave out --stage"
-        )
-    if missing and say:
-        print(f"copying {missing / 1e9:.2f} GB of shards to {stage} on each host", flush=True)
 
 
 def _has_size(path: Path, file: ShardFile) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
-from pipeline.checkpoint.new_vocabulary import carry_over
+from pipeline.checkpoint.initial_weights import carry_over
 from pipeline.checkpoint.run_records import CorpusRecord, LengthRecord, PretrainRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
@@ -17,7 +17,7 @@ from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import open_corpora
-from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, lengths_of, skipped_batches_of
+from pipeline.pretraining.lengths import find_earlier_start, lengths_of, skipped_batches_of
 from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.run.initial_model import InitialModel, find_initial_model, record_of
 from pipeline.settings.pretrain_flags import PretrainFlags
@@ -136,8 +136,6 @@ def resolve(
         corpora=corpora.describe(),
         origin=record_of(initial) | {"distilled": None if teacher is None else teacher.identity()},
     )
-    if earlier is not None:
-        _check_data(earlier, settings)
     return settings, initial, teacher
 
 
@@ -164,17 +162,6 @@ def _fit_vocabulary(initial: InitialModel, data: Path, may_change: bool) -> Init
         )
     weights, carried = carry_over(weights, file, of_data)
     return dataclasses.replace(initial, weights=weights, note=str(carried))
-
-
-def _check_data(earlier: EarlierStart, settings: PretrainSettings) -> None:
-    """Raises UserError if the shards are not those that the run was started with; the line names the directories."""
-    if earlier.record.identity()["data"] == settings.record().identity()["data"]:
-        return
-    before, now = " ".join(earlier.record.data_directories), " ".join(map(str, settings.data))
-    raise UserError(
-        f"{earlier.output} was trained on {before}, and --data {now} holds other rows or weights; give the former to "
-        f"resume the run, or start another run with --init {earlier.output}"
-    )
 
 
 def _execution_options(

@@ -18,10 +18,11 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
 from common.text import fit_to_terminal
-from pipeline.checkpoint import loader, run_directory
+from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import fill_weights
 from pipeline.checkpoint.mirror import Mirror
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS
+from pipeline.checkpoint.save_and_load import load_latest
 from pipeline.distributed import launcher, progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
@@ -49,7 +50,7 @@ def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], Non
     """
     for recipe in recipes:
         settings, at = recipe.settings, recipe.settings.flags.output
-        workarounds.reject_unsafe_settings(settings.engine.json)
+        workarounds.check_version()
         trackers.check(settings.flags.track)
         run_directory.check_same_settings(at, settings.record())
         run_directory.check_output(at, recipe.reopens)
@@ -131,7 +132,7 @@ def _train(recipe: Recipe, control: ControlGroup, signals: StopSignals) -> int:
     if status == 0:
         _export(run, recipe.conclude(run, task))
     if run.mirror is not None:
-        run.mirror.finish(progress.get_progress().beat)
+        run.mirror.upload_rest(progress.get_progress().beat)
     control.barrier()  # the launcher ends all ranks as soon as one exits
     run.engine.destroy()
     return status
@@ -152,7 +153,7 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     torch.manual_seed(settings.flags.seed)
     model, new_tensors = _make_filled_model(recipe, task)
     engine, description = initialise(model, settings.engine)
-    saved = loader.load_latest(engine, output / "checkpoints")
+    saved = load_latest(engine, output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
 
     def write_settings() -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline.checkpoint.saver import Saved
+from pipeline.checkpoint.save_and_load import Saved
 from pipeline.training.metrics_file import METRICS, drop_after
 from pipeline.training.trackers import BackgroundTracker, curves_of, open_tensorboard
 from pipeline.training.training_run import Callback, TrainingRun

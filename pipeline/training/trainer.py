@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from common.progress_bar import Progress
-from pipeline.checkpoint.saver import SaveFailed, Saver
+from pipeline.checkpoint.save_and_load import SaveFailed, Saver
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
-from pipeline.data.sampler import batches_to_come
+from pipeline.data.sampler import batch_of_step
 from pipeline.distributed import progress
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import engine_state
@@ -92,7 +92,7 @@ class Trainer:
                 rank holds wrong weights.
         """
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
-        batches = batches_to_come(state.step, run.settings.steps, run.settings.skipped_batches)
+        batches = (batch_of_step(step, run.settings.skipped_batches) for step in range(state.step, run.settings.steps))
         micro_batches_per_step = run.settings.engine.world_size * run.settings.engine.accumulation_steps
         schedule = run.settings.schedule()
         with self._accompanied(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:

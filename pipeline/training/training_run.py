@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from common.errors import UserError
 from common.files.json_files import Count, Finite
 from pipeline.checkpoint.mirror import Mirror
-from pipeline.checkpoint.saver import Saved
+from pipeline.checkpoint.save_and_load import Saved
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED
 from pipeline.distributed.progress import Phase, get_progress

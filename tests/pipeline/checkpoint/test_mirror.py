@@ -143,7 +143,7 @@ def test_a_store_that_fails_costs_a_line(s3: ObjectStore, url: str, tmp_path: Pa
             uploads.wake()
     statuses = [500, 503]
     with s3.failing(lambda method, path: statuses.pop() if statuses and method == "PUT" else None):
-        uploads.finish(lambda: None)
+        uploads.upload_rest(lambda: None)
     assert not statuses
     assert len(lines) == 1
     assert lines[0].startswith("--mirror: s3://bucket")

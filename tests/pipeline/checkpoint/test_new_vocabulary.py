@@ -6,8 +6,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 from model import AlbertForPreTraining
-from pipeline.checkpoint.initial_weights import read_initial_weights
-from pipeline.checkpoint.new_vocabulary import carry_over, match_pieces
+from pipeline.checkpoint.initial_weights import carry_over, match_pieces, read_initial_weights
 from tests.pipeline.pretraining import trained_models
 
 WORD = "aeaeaeae"

@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pipeline.checkpoint import files, saver
+from pipeline.checkpoint import files, save_and_load
 from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.files import load_weights, read_state, read_whole
 from pipeline.checkpoint.retention import find_latest
-from pipeline.checkpoint.saver import SaveFailed, Saver
+from pipeline.checkpoint.save_and_load import SaveFailed, Saver
 from pipeline.engine.engine_state import TensorState
 from pipeline.engine.lamb import TensorSlice
 
@@ -31,11 +31,11 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     slices = [TensorSlice("w", (2, 3), 0, 0, 6, flat, 0)]
     counts = dict.fromkeys(("step", "samples", "skipped_steps", "optimizer_steps", "zero_stage", "world_size"), 1)
     state = {**counts, "optimizer": "Lamb", "groups": [{"lr": 0.1}], "loss_scaler": None}
-    monkeypatch.setattr(saver.zero_layout, "process_group", lambda engine: dist.group.WORLD)
-    monkeypatch.setattr(saver.zero_layout, "slices", lambda engine: slices)
-    monkeypatch.setattr(saver.zero_layout, "owned_slices", lambda engine: slices)
-    monkeypatch.setattr(saver.engine_state, "engine_state", lambda engine: state)
-    monkeypatch.setattr(saver.engine_state, "tensor_states", lambda engine, _: [TensorState(slices[0], values)])
+    monkeypatch.setattr(save_and_load.zero_layout, "process_group", lambda engine: dist.group.WORLD)
+    monkeypatch.setattr(save_and_load.zero_layout, "slices", lambda engine: slices)
+    monkeypatch.setattr(save_and_load.zero_layout, "owned_slices", lambda engine: slices)
+    monkeypatch.setattr(save_and_load.engine_state, "engine_state", lambda engine: state)
+    monkeypatch.setattr(save_and_load.engine_state, "tensor_states", lambda engine, _: [TensorState(slices[0], values)])
     yield SimpleNamespace(global_steps=2, values=values)
     dist.destroy_process_group()
 
@@ -85,7 +85,7 @@ def test_a_save_that_fails_leaves_nothing_and_the_next_one_succeeds(
         made.finish()
 
     with monkeypatch.context() as patch:
-        patch.setattr(saver.retention if place == "make_temporary" else files, place, no_space)
+        patch.setattr(save_and_load.retention if place == "make_temporary" else files, place, no_space)
         with pytest.raises(SaveFailed, match=r"rank 0: .*No space left") as failed:
             save()
     assert failed.value.step == 2

@@ -109,6 +109,9 @@ def test_precision_follows_json_hardware_and_flag(config, hardware, choice, expe
 
 def test_what_deepspeed_gets_has_exactly_one_precision():
     config = {"train_batch_size": 8, "optimizer": LAMB, "fp16": {"enabled": True, "hysteresis": 4}}
+    with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
+        engine_config.fit(config, 2, GPU)
+    config["zero_optimization"] = {"stage": 1}
     fitted = engine_config.fit(config, 2, CPU)
     assert "fp16" not in fitted.json
     assert fitted.json["bf16"] == {"enabled": True}
@@ -135,6 +138,12 @@ TEXTS = [
     ('{"train_batchsize": 8}', "did you mean 'train_batch_size'"),
     ('{"zero_optimization": {"stag": 1}}', "did you mean 'stage'"),
     ('{"wandb": {"enabled": true}}', "unknown key 'wandb'"),
+    *(
+        (json.dumps({"zero_optimization": {key: True}}), f"unknown key 'zero_optimization.{key}'")
+        for key in ("round_robin_gradients", "zenflow", "offload_optimizer", "zero_quantized_weights")
+    ),
+    ('{"activation_checkpointing": {}}', "unknown key 'activation_checkpointing'"),
+    ('{"bf16": {"bf16_optimizer_states": true}}', "unknown key 'bf16.bf16_optimizer_states'"),
     ('{"fp16": true}', "object"),
     ('{"zero_optimization": {"stage": 4}}', "should be 0, 1, 2 or 3"),
     ('{// of ours\n "train_batch_size": 8}', "JSON has no comments, '//'"),
@@ -184,7 +193,7 @@ def test_a_json_that_cannot_be_meant_is_refused_by_name(tmp_path, text, words):
         ("optimizer.params.betas", [0.9, 0.999]),
         ("gradient_clipping", 0),
         ("zero_optimization.stage", 3),
-        ("zero_optimization.offload_optimizer", {"device": "cpu"}),
+        ("zero_optimization.reduce_bucket_size", 5e8),
         ("scheduler.params.warmup_num_steps", 10),
         ("data_types.grad_accum_dtype", "fp32"),
     ],

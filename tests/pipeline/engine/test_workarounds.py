@@ -1,10 +1,9 @@
-"""Rejected settings, and whether DeepSpeed still needs each workaround."""
+"""Whether DeepSpeed still needs each workaround."""
 
 import math
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,50 +46,6 @@ def test_a_start_compiles_nothing_and_leaves_nothing_in_shared_memory(tmp_path: 
     assert [(rank.communicate(timeout=1500)[0], rank.returncode) for rank in ranks] == [("", 0)] * 2
     assert list(tmp_path.iterdir()) == []
     assert not [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("deepspeed")]
-
-
-LAMB = {"optimizer": {"type": "Lamb"}}
-
-
-@pytest.mark.parametrize("key", workarounds.UNSUPPORTED)
-def test_a_key_that_gives_wrong_results_is_rejected(key: str) -> None:
-    *blocks, name = key.split(".")
-    for value in (True, False):
-        config: dict[str, Any] = {name: value}
-        for block in reversed(blocks):
-            config = {block: config}
-        with pytest.raises(UserError, match=f"{key} .*; remove it") if value else nullcontext():
-            workarounds.reject_unsafe_settings(LAMB | config)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (LAMB | {"fp16": {"enabled": True}}, '"stage": 1'),
-        (LAMB | {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}, "zero_hpz_partition_size"),
-        (
-            LAMB | {"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}},
-            "remove offload_optimizer",
-        ),
-        (LAMB | {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "remove offload_optimizer"),
-    ],
-)
-def test_unsafe_settings_are_rejected(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        workarounds.reject_unsafe_settings(config)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        LAMB,
-        LAMB | {"fp16": {"enabled": True}, "zero_optimization": {"stage": 1, "zero_hpz_partition_size": 1}},
-        LAMB | {"fp16": {"enabled": False}},
-        LAMB | {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "offload_param": {"device": "none"}}},
-    ],
-)
-def test_safe_settings_are_accepted(config: dict[str, Any]) -> None:
-    workarounds.reject_unsafe_settings(config)
 
 
 @pytest.fixture(scope="module")
@@ -141,18 +96,6 @@ def test_fp16_at_stage_0_divides_by_a_scale_that_never_multiplied_the_loss(found
     wanted = training.reference(1, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
     assert training.difference(found_bugs["fp16", 1], wanted) < 0.01
     assert training.difference(found_bugs["fp16", 0], wanted) > 0.5, FIXED
-
-
-@pytest.mark.slow
-def test_reentrant_checkpointing_is_wrong_for_shared_layers(found_bugs: dict[Any, Any]) -> None:
-    def right(stage: int, use_reentrant: bool) -> bool:
-        found = found_bugs["checkpointing", stage, use_reentrant]
-        wanted = found_bugs["checkpointing", 2, False]
-        return not isinstance(found, str) and all(torch.allclose(a, b, rtol=1e-4) for a, b in zip(found, wanted))
-
-    assert right(2, False)
-    assert right(3, False)
-    assert not (right(2, True) and right(3, True)), FIXED
 
 
 @pytest.mark.slow

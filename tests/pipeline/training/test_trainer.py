@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from pipeline.checkpoint.saver import Saved
+from pipeline.checkpoint.save_and_load import Saved
 from pipeline.training import trainer as trainer_module
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_run import Callback, Clock, TrainingFailed, TrainingRun, TrainState

@@ -20,7 +20,7 @@ from unittest import mock
 import torch
 
 from pipeline import pretrain
-from pipeline.checkpoint.saver import Saver
+from pipeline.checkpoint.save_and_load import Saver
 from tests.model import flash_stand_in
 from tests.pipeline.workers.cases.lamb import claim_fp16
 

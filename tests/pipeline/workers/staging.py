@@ -1,6 +1,5 @@
 """Checks and stages shards on two ranks of one host, and trains on the copy."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -61,9 +60,6 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
     dist.all_gather_object(sums, [{name: of_file.tolist() for name, of_file in found.items()} for found in mine])
     found["checksums"] = [*sums[0], *sums[1]]
     found["damaged"] = together(damaged, folder / "other")
-    full = shutil.disk_usage(folder)._replace(free=1000)
-    with mock.patch("shutil.disk_usage", return_value=full):
-        found["full"] = together(shards, folder / "small")
     on_rank_0(foreign.mkdir)
     on_rank_0((foreign / "thesis.txt").write_text, "years of work")
     found["foreign"] = together(shards, foreign)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from common.errors import UserError
 from pipeline.checkpoint import files as checkpoint_files
-from pipeline.checkpoint import loader, retention
+from pipeline.checkpoint import retention
 from pipeline.checkpoint.retention import remove
-from pipeline.checkpoint.saver import HostCopy, SaveFailed, Saver
+from pipeline.checkpoint.save_and_load import HostCopy, SaveFailed, Saver, load_latest
 from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
@@ -81,7 +81,7 @@ def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[lis
         training.close(engine)
 
         engine = setup.engine(seed=1)
-        assert loader.load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
+        assert load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
         losses = training.train(engine, SAVED_AT, END)
         outcomes.append((straight, (losses, everything(engine), counters(engine))))
         training.close(engine)
@@ -108,7 +108,7 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
     for directory, setup in pairs:
         engine = setup.engine(seed=1)
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            assert loader.load_latest(engine, directory) is not None
+            assert load_latest(engine, directory) is not None
         at_load, counts = everything(engine), counters(engine)
         dtype = next(engine.module.parameters()).dtype
         model = training.model_weights(engine)
@@ -152,7 +152,7 @@ def faults(directory: Path) -> dict[str, Any]:
         return sorted(path.name for path in directory.iterdir())
 
     engine = Setup(1).engine()
-    found["nothing there"] = loader.load_latest(engine, directory / "none")
+    found["nothing there"] = load_latest(engine, directory / "none")
     training.train(engine, 0, 2)
     save(engine, directory, {"number": 1}, score=0.5)
     training.train(engine, 2, 3)
@@ -176,7 +176,7 @@ def faults(directory: Path) -> dict[str, Any]:
     def loaded(into: Any) -> tuple[Any, int, list[str]]:
         with contextlib.redirect_stderr(io.StringIO()) as said:
             try:
-                state: Any = loader.load_latest(into, directory)
+                state: Any = load_latest(into, directory)
             except UserError as error:
                 state = str(error)
         return state, into.global_steps, said.getvalue().splitlines()
@@ -230,7 +230,7 @@ def save_after_each_step(directory: Path, last: int, point: str = "") -> dict[st
     With a point, one of the two ranks is killed there in its third save.
     """
     engine = Setup(1).engine()
-    loader.load_latest(engine, directory)
+    load_latest(engine, directory)
     saver = Saver(engine, directory, keep=2)
     with contextlib.ExitStack() as stack:
         if point:

@@ -4,50 +4,12 @@ from collections import Counter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import nn
 
 from pipeline.engine import workarounds, zero_layout
-from pipeline.engine.lamb import Lamb
 from tests.pipeline.workers import training
 from tests.pipeline.workers.cases.lamb import claim_fp16
 from tests.pipeline.workers.host_reads import counting_reads
-
-
-class Reentrant(nn.Module):
-    """A layer used three times, with the kind of checkpointing that `reject_unsafe_settings` rejects."""
-
-    def __init__(self, use_reentrant: bool) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = nn.Linear(11, 11)
-        self.head = nn.Linear(11, 1)
-        self.use_reentrant = use_reentrant
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        hidden = hidden.requires_grad_()
-        for _ in range(3):
-            hidden = checkpoint(lambda x: torch.tanh(self.layer(x)) + x, hidden, use_reentrant=self.use_reentrant)
-        return self.head(hidden).square().mean()
-
-
-def gradients(use_reentrant: bool, stage: int) -> list[Tensor] | str:
-    """m after one step, which is a tenth of the gradient, or the error that training ends with."""
-    import deepspeed
-
-    settings = training.config(stage, "fp32", torch.distributed.get_world_size(), gradient_clipping=0.0)
-    model = Reentrant(use_reentrant)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(model.parameters(), lr=0.0), config=settings)
-    zero_layout.attach(engine)
-    generator = torch.Generator().manual_seed(5)
-    try:
-        engine.backward(engine(torch.randn(6, 11, generator=generator)))
-        engine.step()
-        return list(training.full(engine, "exp_avg").values())
-    except (AssertionError, RuntimeError) as error:
-        return repr(error)
-    finally:
-        training.close(engine)
 
 
 def show_bugs() -> dict[str, Any]:
@@ -104,8 +66,4 @@ def show_bugs() -> dict[str, Any]:
         training.train(engine, 0, 2)
         found["norm without clipping", stage, with_workaround] = engine.get_global_grad_norm()
         training.close(engine)
-
-    for stage in (2, 3):
-        for use_reentrant in (False, True):
-            found["checkpointing", stage, use_reentrant] = gradients(use_reentrant, stage)
     return found
