@@ -8,5 +8,5 @@ run_records          what settings.json and results.json must hold
 mirror               uploads a run to object storage, and restores it from there
 object_store         the objects below one URL
 run_directory        the other files of a run: its lock, its settings, its vocabulary
-initial_weights      reads the weights and the vocabulary that another run starts from, or gives them another vocabulary
+initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
 """

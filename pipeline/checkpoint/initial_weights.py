@@ -1,6 +1,5 @@
-"""Reads the weights and the vocabulary of an export, a published model or a run, and gives them another vocabulary."""
+"""Reads the weights and the vocabulary of an export, a published model or a run; loads the model of a run."""
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
-from data_prep.text.vocabulary import MASK_ID, UNK_ID, VOCABULARY_FILES, Vocabulary, find_vocabulary
+from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
@@ -244,63 +243,3 @@ def best_checkpoint(run: Path) -> Path:
     if found is None:
         raise UserError(f"{run / 'checkpoints'} holds no complete checkpoint; train first, or name another run")
     return found
-
-
-@dataclass(frozen=True)
-class Carried:
-    """Where the rows of the new pieces come from.
-
-    Attributes:
-        sources: the ids of the old pieces of each new piece. The new row is the mean of their rows.
-        copied, averaged, unknown: pieces that both vocabularies have; that consist of several old ones, or of one with
-            another place in the word; that the old vocabulary cannot write. The last have the mean of all rows.
-    """
-
-    sources: list[list[int]]
-    copied: int
-    averaged: int
-    unknown: int
-
-    def __str__(self) -> str:
-        return (
-            f"new vocabulary: {self.copied:,} pieces copied, {self.averaged:,} from their parts, "
-            f"{self.unknown:,} unknown to the old one"
-        )
-
-    def average(self, rows: Tensor) -> Tensor:
-        """The rows of the new pieces, (V', ...), from those of the old ones, (V, ...)."""
-        return torch.stack([rows[ids].mean(0) for ids in self.sources])
-
-
-def match_pieces(old: Vocabulary, new: Vocabulary) -> Carried:
-    """Finds the old pieces of each new piece. The two vocabularies may be of different kinds.
-
-    Two pieces are the same if they have the same spelling and the same place in a word: at its start, or inside.
-    """
-    ids = {(bool(old.continues_word[i]), old.spellings[i].strip()): i for i in range(MASK_ID + 1, len(old))}
-    everything = list(range(MASK_ID + 1, len(old)))
-    sources, copied, unknown = [[i] for i in range(MASK_ID + 1)], MASK_ID + 1, 0
-    parts = old.encode([spelling.strip() for spelling in new.spellings])
-    for i in range(MASK_ID + 1, len(new)):
-        inside = bool(new.continues_word[i])
-        same = ids.get((inside, new.spellings[i].strip()))
-        if same is not None:
-            copied += 1
-            sources.append([same])
-            continue
-        # A text begins a word, and so may its first piece: the mark of a word's start alone tells nothing here.
-        pieces = [part for part in parts[i] if part != UNK_ID and old.spellings[part].strip()]
-        unknown += not pieces
-        sources.append(pieces or everything)
-    return Carried(sources, copied, len(new) - copied - unknown, unknown)
-
-
-def carry_over(initial: InitialWeights, file: Path, vocabulary: Vocabulary) -> tuple[InitialWeights, Carried]:
-    """The weights of `initial` for `vocabulary`, which was read from `file`: only the rows of pieces change."""
-    carried = match_pieces(initial.vocabulary, vocabulary)
-    tensors = initial.tensors | {
-        name: carried.average(initial.tensors[name]) for name in OF_PIECES if name in initial.tensors
-    }
-    config = dataclasses.replace(initial.config, vocab_size=len(vocabulary))
-    fitted = dataclasses.replace(initial, config=config, tensors=tensors, vocabulary_file=file, vocabulary=vocabulary)
-    return fitted, carried

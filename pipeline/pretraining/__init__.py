@@ -2,10 +2,9 @@
 
 pretraining_recipe  pre-training as a `Recipe`: what `pipeline.pretrain` gives to `pipeline.run.start`
 pretrain_settings   the settings of a run, from flags, JSON, shards and earlier starts
-corpora             the training shards: one set, or several with weights
+corpora             the training shards: one set, or several with weights; checks all shards on each host
 lengths             the length in steps and the batches left out, and how later starts change them
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
-host_data           checks the shards on each host, or copies them to its local disk
 pretraining_task    pre-training as a `TrainingTask`
 evaluation          loss and accuracy, from sums over batches and on held-out rows
 student             the student of a teacher: its architecture and its initial weights

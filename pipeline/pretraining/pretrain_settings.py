@@ -8,7 +8,6 @@ from typing import Any
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
-from pipeline.checkpoint.initial_weights import carry_over
 from pipeline.checkpoint.run_records import CorpusRecord, LengthRecord, PretrainRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
@@ -100,7 +99,7 @@ def resolve(
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, [flags.output])
     if initial is not None:
-        initial = _fit_vocabulary(initial, corpora.directories[0], flags.new_vocabulary)
+        _check_vocabulary(initial, corpora.directories[0])
     teacher, masking = find_teacher(flags.teacher, flags.teacher_loss), flags.masking_settings()
     like = None if initial is None else initial.config
     if teacher is not None:
@@ -139,29 +138,17 @@ def resolve(
     return settings, initial, teacher
 
 
-def _fit_vocabulary(initial: InitialModel, data: Path, may_change: bool) -> InitialModel:
-    """The model with the vocabulary of the shards in `data`.
-
-    Args:
-        may_change: whether embeddings may be carried over to another vocabulary, see `carry_over`.
-    Raises:
-        UserError: the shards were made with other pieces or another normalisation, and the vocabulary may not change.
-    """
-    weights = initial.weights
+def _check_vocabulary(initial: InitialModel, data: Path) -> None:
+    """Raises UserError if the shards in `data` were made with other pieces or another normalisation."""
+    weights, file = initial.weights, find_vocabulary(data)
     if weights is None:
-        return initial
-    file = find_vocabulary(data)
-    of_data = Vocabulary.load(file)
-    if (of_data.pieces, of_data.normalization) == (weights.vocabulary.pieces, weights.vocabulary.normalization):
-        return initial
-    if not may_change:
+        return
+    of_data, own = Vocabulary.load(file), weights.vocabulary
+    if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
         raise UserError(
             f"--init {initial.directory} and --data {data} have different vocabularies, {weights.vocabulary_file} and "
-            f"{file}; make the shards with --vocab {weights.vocabulary_file}, or give --new-vocabulary to carry the "
-            "embeddings over"
+            f"{file}; make the shards with --vocab {weights.vocabulary_file}"
         )
-    weights, carried = carry_over(weights, file, of_data)
-    return dataclasses.replace(initial, weights=weights, note=str(carried))
 
 
 def _execution_options(

@@ -1,10 +1,8 @@
 """Pre-training as a `Recipe`; with a teacher, distillation."""
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,9 +16,8 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic, missing_for_compilation
-from pipeline.pretraining.corpora import describe_missing_labels
+from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
 from pipeline.pretraining.distillation_task import Distillation
-from pipeline.pretraining.host_data import check_on_host
 from pipeline.pretraining.pretrain_settings import PretrainSettings, resolve
 from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import Teacher, start_as_teacher
@@ -77,15 +74,14 @@ class PretrainRecipe(Recipe):
         }
 
     def open(self, control: ControlGroup) -> PreTraining:
-        """Checks or copies the shards on each host, and opens them. See `Recipe`."""
-        flags, directories = self.flags, (*self.settings.data, *self.flags.eval_data)
-        is_first = whole_number("LOCAL_RANK") == 0
-        found = check_on_host(directories, flags.stage, control, is_first, flags.verify == "always")
-        places = {directory: here.place for directory, here in zip(directories, found)}
-        training, held_out = open_data(self.settings, self.vocabulary, places, self.teacher is not None)
-        checksums = dict(found)
-        for collator in (*training.collators, *held_out.values()):
-            collator.shards.expect(checksums[collator.shards.directory])
+        """Checks the shards on each host, and opens them. See `Recipe`."""
+        flags = self.flags
+        training, held_out = open_data(self.settings, self.vocabulary, self.teacher is not None)
+        if flags.verify == "always":
+            directories = (*self.settings.data, *flags.eval_data)
+            checksums = check_on_hosts(directories, control, is_first=whole_number("LOCAL_RANK") == 0)
+            for collator in (*training.collators, *held_out.values()):
+                collator.shards.expect(checksums[collator.shards.directory])
         if self.teacher is not None:
             return Distillation(self.settings, training, held_out, control, self.teacher.loss)
         return PreTraining(self.settings, training, held_out, control)
@@ -119,7 +115,6 @@ class PretrainRecipe(Recipe):
         if self.initial is not None and new_tensors is not None:
             new = f"; new: {', '.join(new_tensors)}" if new_tensors else ""
             subject.append(f"weights from {self.initial.directory}{new}")
-            subject += [self.initial.note] * bool(self.initial.note)
         if self.teacher is not None:
             parts = ", ".join(f"{name} {weight:g}" for name, weight in self.teacher.loss.items())
             subject.append(f"distilled from {self.teacher.directory}: {parts}")
@@ -147,26 +142,19 @@ class PretrainRecipe(Recipe):
 
 
 def open_data(
-    settings: PretrainSettings, vocabulary: Vocabulary, places: Mapping[Path, Path], distils: bool = False
+    settings: PretrainSettings, vocabulary: Vocabulary, distils: bool = False
 ) -> tuple[Mixture, dict[str, Collator]]:
     """Opens the training shards and, by name, the held-out shards.
 
     Held-out rows have the paper's masks whatever the masks of training, so that runs can be compared. With a teacher
-    they have those of training.
-
-    Args:
-        places: where this host reads each directory.
-        distils: whether there is a teacher.
+    (`distils`) they have those of training.
     """
-    eval_data, sampled_by = (
-        settings.flags.eval_data,
-        (vocabulary.continues_word, settings.objective, settings.flags.seed),
-    )
+    eval_data = settings.flags.eval_data
+    sampled_by = vocabulary.continues_word, settings.objective, settings.flags.seed
     masking = settings.masking if distils else MaskingSettings()
     held_out = {
-        name: open_mixture([places[directory]], [1], *sampled_by, masking).collators[0]
+        name: open_mixture([directory], [1], *sampled_by, masking).collators[0]
         for name, directory in zip(names_of(eval_data), eval_data)
     }
-    here = [places[directory] for directory in settings.data]
-    training = open_mixture(here, settings.corpus_weights, *sampled_by, settings.masking)
-    return dataclasses.replace(training, names=names_of(settings.data)), held_out
+    training = open_mixture(settings.data, settings.corpus_weights, *sampled_by, settings.masking)
+    return training, held_out

@@ -25,7 +25,6 @@ class InitialModel:
         vocabulary: of the model.
         weights: None if all runs have checkpoints: then the directory is not read again.
         pretraining: the record of the pre-training that it comes from; None if there is none.
-        note: how the weights were fitted to another vocabulary, for the header.
     """
 
     directory: Path
@@ -34,7 +33,6 @@ class InitialModel:
     vocabulary: Vocabulary
     weights: InitialWeights | None
     pretraining: PretrainRecord | None
-    note: str = ""
 
 
 def record_of(initial: InitialModel | None) -> dict[str, Any]:

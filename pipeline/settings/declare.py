@@ -26,7 +26,6 @@ from common.errors import UserError, one_line
 F = TypeVar("F")
 CONFIG = "--config"
 MAX_YAML_BYTES = 1 << 20
-_MADE_BY_RUN = ("--output", "--stage")  # directories that need not exist when the flags are read
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
 def _words_of(one: Flag, value: Any) -> list[str]:
     """The words of a value on a command line. Paths of what exists, or will exist, are absolute."""
     words = [str(each) for each in (value if one.many else [value])]
-    if one.name in _MADE_BY_RUN:
+    if one.name == "--output":  # which need not exist when the flags are read
         return [str(Path(word).absolute()) for word in words]
     return [_absolute(word) for word in words] if PATHS.match(one.metavar or "") else words
 

@@ -67,7 +67,6 @@ class PretrainFlags(MaskingFlags, RunFlags):
         Path,
         metavar="DIR",
     )
-    new_vocabulary: bool = flag("carry the embeddings of --init over to the vocabulary of --data", False)
     teacher: Path | None = flag(
         "distil this trained model: learn its states instead of its text's tokens (docs/student.md)",
         None,
@@ -89,9 +88,6 @@ class PretrainFlags(MaskingFlags, RunFlags):
     )
     eval_data: tuple[Path, ...] = flag(
         "held-out shards, each evaluated separately; the first decides the best checkpoint", (), metavar="DIR"
-    )
-    stage: Path | None = flag(
-        "local disk of each host to which all shards are copied, to be read there", None, metavar="DIR"
     )
     verify: Literal["always", "never"] = flag("read all shards before the first step to check them", "always")
 

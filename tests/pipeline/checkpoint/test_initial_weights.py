@@ -2,14 +2,12 @@
 
 import dataclasses
 import json
-import shutil
 
 import pytest
 import torch
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, checkpoint
+from model import AlbertConfig
 from pipeline.checkpoint.initial_weights import InitialWeights, fill_weights, read_initial_weights
 from pipeline.checkpoint.run_records import Head
 from pipeline.tasks.registry import TASKS
@@ -94,15 +92,4 @@ def test_places_without_a_model(files, message, tmp_path):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=message):
-        read_initial_weights(tmp_path)
-
-
-def test_a_configuration_of_another_size_is_refused_before_a_model_is_built(corpus, tmp_path):
-    config = dataclasses.replace(CONFIG, vocab_size=len(Vocabulary.load(corpus.vocabulary)))
-    checkpoint.save(AlbertForPreTraining(config), tmp_path)
-    shutil.copy(corpus.vocabulary, tmp_path / "spiece.model")
-    assert read_initial_weights(tmp_path).config == config
-    large = dataclasses.replace(config, hidden_size=1000 * config.hidden_size)
-    (tmp_path / "albert.json").write_text(json.dumps(large.to_dict()))
-    with pytest.raises(UserError, match=r"has the shape .*, but its configuration says .*; the two do not belong"):
         read_initial_weights(tmp_path)

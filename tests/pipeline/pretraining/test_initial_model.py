@@ -54,8 +54,7 @@ def fill(found):
 
 
 def first_batch(found):
-    places = {directory: directory for directory in found.settings.data}
-    training, _ = open_data(found.settings, found.vocabulary, places)
+    training, _ = open_data(found.settings, found.vocabulary)
     (batch,) = training_step(training.read, 0, 0, 1, 4, 4)
     return type(batch)(*map(torch.from_numpy, batch))
 
@@ -185,19 +184,6 @@ def test_the_same_pieces_for_other_text_are_refused(corpus, start, tmp_path):
     with pytest.raises(UserError, match="have different vocabularies") as error:
         start(directory)
     assert f"{directory / 'spiece.model'} and {corpus.train / 'spiece.model'}" in str(error.value)
-
-
-def test_another_vocabulary_needs_the_flag(corpus, start, tmp_path):
-    pieces = tmp_path / "vocab.txt"
-    pieces.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n##e\n")
-    init = trained_models.publish(trained_models.bert(pieces), tmp_path / "bert", pieces)
-    (init / "spiece.model").rename(init / "vocab.txt")
-    with pytest.raises(UserError, match="or give --new-vocabulary to carry the embeddings over"):
-        start(init)
-    found = start(init, "--new-vocabulary")
-    assert found.settings.model.vocab_size == len(Vocabulary.load(corpus.vocabulary))
-    assert found.initial.note.startswith("new vocabulary: ")
-    assert fill(found)[1] == []
 
 
 @pytest.mark.parametrize(

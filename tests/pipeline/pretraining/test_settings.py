@@ -199,8 +199,7 @@ def test_masks_of_the_flags_are_trained_on_and_the_paper_s_are_evaluated_on(word
     assert resolve(words).masking == MaskingSettings()
     found = resolve(words | MASKS)
     assert found.masking == MaskingSettings(0.3, 1, 0.5, 0.2)
-    places = {directory: directory for directory in (*found.data, *found.flags.eval_data)}
-    training, held_out = pretraining_recipe.open_data(found, Vocabulary.load(corpus.vocabulary), places)
+    training, held_out = pretraining_recipe.open_data(found, Vocabulary.load(corpus.vocabulary))
     assert [collator.masking for collator in training.collators] == [found.masking]
     assert [collator.masking for collator in held_out.values()] == [MaskingSettings()]
 
