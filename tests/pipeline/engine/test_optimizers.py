@@ -47,7 +47,7 @@ def test_a_gpu_gets_the_fused_kernel(monkeypatch: pytest.MonkeyPatch, device: st
     assert optimizer.defaults["fused"] == fused
     # The fused kernel reads the number of steps on the device of the weights.
     weight = optimizer.param_groups[0]["params"][0]
-    engine_state._prepare(optimizer, weight)
+    engine_state._ensure_state(optimizer, weight)
     assert optimizer.state[weight]["step"].device.type == ("meta" if fused else "cpu")
 
 
