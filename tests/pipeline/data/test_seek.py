@@ -53,7 +53,7 @@ def seek(directory: Path) -> None:
     before = own_bytes()
     mixture = open_mixture([directory], [1], np.zeros(VOCABULARY, bool), "sop", seed=0, masking=MaskingSettings())
     step = int(2.5 * mixture.rows) // RANKS
-    (batch,) = training_step(mixture, step, RANKS - 1, RANKS, 1, RANKS)
+    (batch,) = training_step(mixture.read, step, RANKS - 1, RANKS, 1, RANKS)
     assert (batch.input_ids != 0).all()
     print(mixture.rows, own_bytes() - before)
 
