@@ -1,0 +1,120 @@
+"""docs/first_cluster.md does what it says: its commands run on two hosts, in the order of the page, with a small model.
+
+The commands are taken from the page. Only what decides the size or names the machine is replaced.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.hosts import REPOSITORY
+from tests.docs.pages import commands_of
+from tests.pipeline.conftest import await_step, newest
+from tests.pipeline.test_pretrain import CONFIG, SMALL
+
+PAGE = REPOSITORY / "docs" / "first_cluster.md"
+BUCKET = """
+import boto3, sys
+client = boto3.client("s3", region_name="us-east-1")
+client.create_bucket(Bucket="bucket")
+"""
+AWS = {
+    "AWS_ENDPOINT_URL": "http://10.64.0.1:9000",
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+EXPORTS = [f"{name}={value}" for name, value in AWS.items()]
+
+
+@pytest.fixture
+def checkout(corpus, tmp_path: Path) -> Path:
+    """What looks like /shared/albert on both hosts: the packages, the shards and a small DeepSpeed JSON."""
+    folder = tmp_path / "albert"
+    folder.mkdir()
+    for name in ("common", "data_prep", "model", "pipeline", "requirements.txt"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    (folder / "shards").mkdir()
+    (folder / "shards" / "train").symlink_to(corpus.train)
+    (folder / "shards" / "held_out").symlink_to(corpus.held_out)
+    (folder / "ds_configs").mkdir()
+    (folder / "ds_configs" / "xxlarge-80gb.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+@pytest.fixture
+def bucket(cluster):
+    """An S3 server on node1 that both hosts reach."""
+    node = cluster.hosts["node1"]
+    server = cluster.popen(node, sys.executable, "-m", "moto.server", "-H", "10.64.0.1", "-p", "9000")
+    try:
+        made = f"until {sys.executable} -c '{BUCKET}' 2>/dev/null; do sleep 0.2; done"
+        cluster.popen(node, "bash", "-c", made, **AWS).communicate(timeout=1500)
+        yield
+    finally:
+        server.kill()
+
+
+def test_the_page_from_empty_nodes_to_a_moved_run(cluster, bucket, checkout, monkeypatch):
+    spare = cluster.start("spare")
+    smaller = {
+        "node1 node2 node3 node4 node5 node6 node7 node8": "node1 spare",
+        "slots=8": "slots=1",
+        "node2": "spare",
+        "GLOO_SOCKET_IFNAME=eth0 >": " ".join(
+            ["GLOO_SOCKET_IFNAME=eth0 DS_ACCELERATOR=cpu OMP_NUM_THREADS=1", *EXPORTS, ">"]
+        ),
+        "--model albert-xxlarge": f"--model albert-tiny --model-args {' '.join(SMALL)} --precision fp32 --steps 100000",
+        "--save-interval 500": "--save-interval 5 --host-timeout 6 --eval-interval 100000",
+    }
+    commands = [command for _, command in commands_of(PAGE)][2:]  # make environment, source
+    plan = next(command for command in commands if "pipeline.plan" in command)
+    commands.remove(plan)
+    for given, small in smaller.items():
+        assert any(given in command for command in commands), given
+        commands = [command.replace(given, small) for command in commands]
+    hostfile, variables, keepalive, preflight, start, without, stop = commands
+
+    def popen(*lines):
+        script = "\n".join(["set -e", f"cd {checkout}", keepalive, *lines])
+        return cluster.popen(cluster.hosts["node1"], "bash", "-c", script, **AWS)
+
+    def ended(process):
+        said, _ = process.communicate(timeout=1500)
+        return process.returncode, said
+
+    def stopped(process):
+        assert ended(popen(stop))[0] == 0
+        return ended(process)
+
+    run = checkout / "runs" / "xxlarge"
+    planned = plan.replace("ds_configs/", f"{REPOSITORY}/ds_configs/")
+    status, said = ended(popen(hostfile, variables, planned, preflight))
+    assert status == 0, said
+    assert "2 hosts, 2 slots: ready (" in said
+
+    training = popen(start)
+    await_step(training, run, 5)
+    spare.inside.end()
+    status, said = ended(training)
+    assert status != 0
+    assert re.search(r"error: lost rank 1 on host spare: ", said), said
+
+    training = popen(without)
+    await_step(training, run, newest(run) + 5)
+    status, said = stopped(training)
+    assert (status, "saved at step" in said) == (75, True), said
+    assert "resuming from step" in said
+
+    last = newest(run)
+    shutil.rmtree(run)
+    training = popen(hostfile.replace("spare", "node2"), start)
+    await_step(training, run, last + 5)
+    _, said = stopped(training)
+    assert "restoring the run in s3://bucket/runs/xxlarge" in said
+    assert f"resuming from step {last}\n" in said
