@@ -9,9 +9,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import PREFIX
 from common.errors import UserError
@@ -27,16 +26,13 @@ Place = str | os.PathLike[str]
 def load(source: Place) -> Model:
     """Opens a model for predictions, on the GPU if there is one.
 
-    Args:
-        source: a run, an export, a model published for `transformers`, or the name of one on the hub (OWNER/NAME).
-    Raises:
-        UserError: there is no model, or it is damaged.
+    It is a run, an export, a model published for `transformers`, or the name of one on the hub (OWNER/NAME). Raises
+    UserError if there is no model, or it is damaged.
     """
     return open_predictor(Path(source), "the source")
 
 
-@dataclass(frozen=True)
-class Corpus:
+class Corpus(NamedTuple):
     """What `prepare` has made; `held_out` is None if no document was held out."""
 
     documents: Path
@@ -45,14 +41,11 @@ class Corpus:
     held_out: Path | None
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished run of `pretrain` or `finetune`.
+class Run(NamedTuple):
+    """A finished run of `pretrain` or `finetune`, with its --output and its metrics.
 
-    Attributes:
-        path: its --output.
-        metrics: after pre-training, the last record of metrics.jsonl, of held-out data if there are any; after
-            fine-tuning, those of results.json by split (the median of several seeds).
+    After pre-training, these are the last record of metrics.jsonl, of held-out data if there are any; after fine-tuning
+    those of results.json by split (the median of several seeds).
     """
 
     path: Path
@@ -106,20 +99,18 @@ def prepare(
     max_seq_length: int = 512,
     **flags: Any,
 ) -> Corpus:
-    """Turns text into shards as `albert data extract`, `vocab` and `shards` do.
+    """Turns text into shards as `albert data extract`, `vocab` and `shards` do (docs/data.md).
 
     Args:
-        input: files or directories.
-        output: gets documents/, vocabulary.model and shards/.
-        source: the kind of collection, such as "books" or "jsonl" (docs/data.md).
+        input: files or directories of the kind `source`, such as "books" or "jsonl".
         vocabulary: an existing one; None trains one of `size` pieces.
         held_out: part of the documents to evaluate on.
         flags: other flags of `extract`, such as text_field="body".
     """
     root, job = Path(output), [sys.executable, "-m", f"{PREFIX}data_prep"]
     documents = root / "documents"
-    extract = {"source": source, "input": input, "out": documents, "held_out": held_out or None, **flags}
-    _run([*job, "extract", *_words(extract)])
+    given = {"source": source, "input": input, "out": documents, "held_out": held_out or None, **flags}
+    _run([*job, "extract", *_words(given)])
     if vocabulary is None:
         vocabulary = root / "vocabulary.model"
         if not vocabulary.exists():
@@ -153,28 +144,20 @@ def _launcher(ranks: int | None) -> list[str]:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Runs a command and prints its lines as they come, also in a notebook.
-
-    Ctrl-C, and the interrupt of a notebook, reach the command itself, which then saves; a second one ends it.
-    """
+    """Runs a command and prints its lines as they come. Ctrl-C reaches the command as well, which then saves."""
     found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the command finds what this process finds
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = subprocess.Popen(command, env=os.environ | found, text=True, errors="replace", **streams)
     assert process.stdout is not None
-    last, interrupted = "", False
-    while process.poll() is None:
-        try:
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                last = line.strip() or last
-            process.wait()
-        except KeyboardInterrupt:
-            if interrupted:
-                process.terminate()
-            interrupted = True
-    if interrupted:
-        raise KeyboardInterrupt
-    if process.returncode == 2 and last.startswith("error: "):
+    last = ""
+    try:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    except KeyboardInterrupt:
+        print(process.communicate()[0], end="", flush=True)
+        raise
+    if process.wait() == 2 and last.startswith("error: "):
         raise UserError(last.removeprefix("error: "))
     if process.returncode != 0:
         raise RuntimeError(f"the command ended with status {process.returncode}: {last}")

@@ -26,7 +26,6 @@ from common.text import markdown_table
 from model import AlbertConfig
 from model.counts import model_flops
 from pipeline.data.masking import MaskingSettings
-from pipeline.tasks.metrics import seeds_interval
 from pipeline.training.metrics_file import last_record
 
 PRESET, LENGTH, MASK_PROBABILITY, LEARNING_RATE, CHANCE = "albert-tiny", 128, 0.3, 0.002, 0.5
@@ -131,7 +130,7 @@ def with_interval(values: Sequence[float], form: str = ".1f") -> str:
     """The mean with half of its 95 % interval; one seed has no interval."""
     if not values:
         return "not run"
-    mean, half = seeds_interval(values)
+    mean, half = report.seeds_interval(values)
     return format(mean, form) + ("" if math.isnan(half) else f" ± {half:.1f}")
 
 
@@ -145,7 +144,7 @@ def verdict(points: Sequence[float]) -> str:
     """What the interval of a difference allows to say."""
     if len(points) < 2:
         return "one seed" if points else ""
-    mean, half = seeds_interval(points)
+    mean, half = report.seeds_interval(points)
     return "no difference shown" if abs(mean) <= half else "higher" if mean > 0 else "lower"
 
 

@@ -30,7 +30,6 @@ from common.files.json_files import read_object
 from common.text import markdown_table
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.metrics import seeds_interval
 from pipeline.tasks.registry import find_task
 from pipeline.tasks.task import Task, steps_of_epochs
 
@@ -276,7 +275,7 @@ def markdown(result: dict[str, Any]) -> str:
 def _score(values: Sequence[float]) -> str:
     if not values:
         return ""
-    mean, half = seeds_interval([100 * value for value in values])
+    mean, half = report.seeds_interval([100 * value for value in values])
     return f"{mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}") + f" ({len(values)})"
 
 

@@ -3,8 +3,10 @@
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,17 @@ from common.text import markdown_table
 
 FORMAT = "train_step 1"
 """Format of a result file of train_step."""
+
+
+def seeds_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean over the seeds, and half of its 95 % interval (Student's t); NaN for one value."""
+    from scipy import stats
+
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, math.nan
+    quantile = float(stats.t.ppf(0.975, len(values) - 1))
+    return mean, quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def cores() -> int:

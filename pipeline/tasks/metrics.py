@@ -6,8 +6,7 @@ the metrics of tags, and `pipeline.tasks.kinds.answers` those of SQuAD.
 """
 
 import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +40,6 @@ def wilson_interval(successes: float, trials: float) -> Interval:
     centre = (p + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
     half = Z / (1 + Z * Z / trials) * math.sqrt(p * (1 - p) / trials + Z * Z / (4 * trials * trials))
     return max(0.0, centre - half), min(1.0, centre + half)  # rounding must not print "-0.0"
-
-
-def seeds_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean over the seeds, and half of its 95 % interval (Student's t); NaN for one value."""
-    from scipy import stats
-
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return mean, math.nan
-    quantile = float(stats.t.ppf(0.975, len(values) - 1))
-    return mean, quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def accuracy(predictions: NDArray, labels: NDArray) -> float:

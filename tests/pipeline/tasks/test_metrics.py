@@ -1,7 +1,6 @@
 """Metrics against scikit-learn, and by hand; their intervals against scipy's."""
 
 import dataclasses
-import math
 import warnings
 
 import numpy as np
@@ -178,10 +177,3 @@ def test_baselines_that_always_give_one_answer():
     given = AnswersById(a=Answers(span, -1.0, ("x",)), b=Answers(span, -1.0, ()), c=Answers(span, -1.0, ()))
     found = squad.kind.statistic(squad, "f1", squad.kind.majority(squad, given))
     assert found(np.arange(3)) == pytest.approx(2 / 3)
-
-
-def test_the_interval_over_seeds_is_students():
-    mean, half = metrics.seeds_interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.30265 / math.sqrt(3), rel=1e-5)
-    assert math.isnan(metrics.seeds_interval([1.0])[1])
