@@ -27,11 +27,6 @@ def parser() -> Parser:
         help="the checkpoint with the lowest held-out loss; of a fine-tuning run, with the best metric",
     )
     p.add_argument(
-        "--sentence-transformers",
-        action="store_true",
-        help="also write the files by which that library embeds sentences, as pipeline.predict --embed does",
-    )
-    p.add_argument(
         "--license",
         default="other",
         metavar="ID",

@@ -41,12 +41,10 @@ class ExportOptions:
     Attributes:
         license: identifier as on the hub, such as "apache-2.0"; "other" if it is not stated.
         languages: codes such as "en"; none if they are not stated.
-        sentence_transformers: whether the library of that name can open the export.
     """
 
     license: str = "other"
     languages: tuple[str, ...] = ()
-    sentence_transformers: bool = False
 
 
 def model_card(

@@ -24,8 +24,6 @@ from pipeline.sharing.card import CARD, ExportOptions, model_card
 from pipeline.sharing.trained_run import TrainedRun, open_run
 from pipeline.tasks.task import SpanLimits
 
-_MODULES = (("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize"))
-
 
 def export_usual(run: Path, out: Path) -> str:
     """Exports the usual checkpoint of the run in a directory. See `export_one`."""
@@ -92,29 +90,9 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
         shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
         lacking = "has no such head" if shares_alike else f"cannot share {model.config.parameter_sharing!r} alone"
         form = f"in the project's own format: transformers {lacking}"
-    if options.sentence_transformers:
-        if not in_layout:
-            raise ValueError(f"--sentence-transformers: the model is {form}; leave the flag out")
-        _write_sentence_files(directory, model.config.hidden_size, model.config.max_position_embeddings)
     card = model_card(run, step_of(tag), model, vocabulary, options, name, in_layout)
     atomic.write_text(directory / CARD, card)
     return form
-
-
-def _write_sentence_files(directory: Path, width: int, positions: int) -> None:
-    """Writes what makes an export a model of the library sentence-transformers: mean pooling, length 1, as --embed."""
-    modules = [
-        {"idx": int(name), "name": name, "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for name, path, kind in _MODULES
-    ]
-    pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
-    (directory / "1_Pooling").mkdir()
-    for name, content in (
-        ("modules.json", modules),
-        ("1_Pooling/config.json", pooling),
-        ("sentence_bert_config.json", {"max_seq_length": positions, "do_lower_case": False}),
-    ):
-        atomic.write_text(directory / name, json.dumps(content, indent=2) + "\n")
 
 
 def _prediction_record(run: TrainedRun) -> dict[str, Any]:
@@ -128,7 +106,7 @@ def _prediction_record(run: TrainedRun) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Exports as the parsed command line asks, and prints what was written. Raises UserError for a mistake."""
-    options = ExportOptions(args.license, tuple(args.language), args.sentence_transformers)
+    options = ExportOptions(args.license, tuple(args.language))
     outputs.check(args.out, run_directory.EXPORT_TOOL, _source(args.run, args.out), args.overwrite)
     seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
     if seeds and not (args.run / "settings.json").exists():

@@ -127,23 +127,6 @@ def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypa
     assert said.startswith("error: ")
 
 
-def test_an_export_replaces_that_of_its_run_and_another_one_with_overwrite_only(made, tmp_path, capsys):
-    out, words = tmp_path / "out", ["--run", str(made.run), "--out", str(tmp_path / "out")]
-    for _ in range(2):
-        assert export.main(words) in (None, 0)
-    first = contents(out)
-    write_files(out, {"notes.txt": "x"})
-    shutil.copytree(made.run, tmp_path / "other")
-    other = ["--run", str(tmp_path / "other"), "--out", str(out)]
-    capsys.readouterr()
-    assert export.main(other) == 2
-    assert "was made from" in capsys.readouterr().err
-    assert contents(out) == first | {"notes.txt": b"x"}
-    assert export.main([*other, "--overwrite"]) in (None, 0)
-    assert (tmp_path / "out.old-1" / "notes.txt").read_text() == "x"
-    assert {"out.old-1", "out", "other"} == {path.name for path in tmp_path.iterdir()}
-
-
 def test_a_run_that_has_not_ended_keeps_what_a_person_put_into_it(made, tmp_path):
     """`export` and `checkpoints` are replaced and thinned out by training: what is not of the run is named before."""
     run = tmp_path / "run"

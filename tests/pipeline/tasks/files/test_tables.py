@@ -27,8 +27,6 @@ def test_places_are_the_lines_in_which_rows_begin(tmp_path):
     assert [table.place(index).rpartition(", ")[2] for index in range(4)] == ["line 2", "line 3", "line 4", "line 6"]
     (tmp_path / "gaps.csv").write_text("text,label\r\n\r\na,b\r\n")
     assert read_table(tmp_path / "gaps.csv").place(0).endswith("line 3")
-    (tmp_path / "late.csv").write_text("\ntext,label\na,b\n")
-    assert read_table(tmp_path / "late.csv").rows == [{"text": "a", "label": "b"}]
     (tmp_path / "list.json").write_text('[{"text": "a"},\n {"text": "b"}]')
     assert read_table(tmp_path / "list.json").place(1).endswith("list.json, entry 1")
 
@@ -41,8 +39,6 @@ def test_places_are_the_lines_in_which_rows_begin(tmp_path):
         ("a.tsv", "text\tlabel\na\u2028\x85b\tx\n", ["a\u2028\x85b"]),
         ("a.csv", '\ufefftext;label\n"a;b";x\nc,d;y\n', ["a;b", "c,d"]),
         ("a.csv", '"text, or not";label;text\na;x;b\n', ["b"]),
-        ("a.csv", "text\tlabel\na,b\tx\n", ["a,b"]),
-        ("a.csv", "text\na;b\n", ["a;b"]),
     ],
 )
 def test_separators_and_quotes_are_found_out(tmp_path, name, content, text):

@@ -158,18 +158,6 @@ def test_an_answer_has_the_characters_of_the_passage(vocabulary, parts, data):
     assert given_answers.gold == tuple(answer for answer, _ in answers)
 
 
-def test_windows_without_the_answer_are_labelled_as_unanswerable(vocabulary):
-    words = [f"word{number} " for number in range(80)]
-    text = "".join(words)
-    question = Question("q", "where", text, (("word70", text.index("word70")),))
-    features = SpanFeatures(vocabulary, [question], 64, SpanLimits(doc_stride=16))
-    batch = features.batch(range(len(features.lengths)), training=True)
-    holds = [start > 0 for start in batch.start_positions]
-    assert any(holds)
-    assert not all(holds)
-    assert not holds[0]
-
-
 def test_a_token_starts_answers_in_one_window_only_and_long_questions_are_cut(vocabulary):
     """With equal logits, each token of the passage starts equally many spans."""
     rng = np.random.default_rng(0)
