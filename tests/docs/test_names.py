@@ -26,7 +26,7 @@ FOREIGN_FLAGS = {
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
     "--shutdown-timeout": "torchrun",
     "--logdir": "tensorboard", "--private": "hf", "--revision": "hf", "--index-url": "pip",
-    "--no-templates": "wikiextractor",
+    "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""
 
