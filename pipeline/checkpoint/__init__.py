@@ -6,7 +6,6 @@ retention            publishes a checkpoint, finds the newest and the best, dele
 save_and_load        saves an engine on all ranks together, while training goes on, and loads it
 run_records          what settings.json and results.json must hold
 mirror               uploads a run to object storage, and restores it from there
-object_store         the objects below one URL
 run_directory        the other files of a run: its lock, its settings, its vocabulary
 initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
 """

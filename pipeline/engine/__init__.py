@@ -6,8 +6,7 @@ optimizers        the optimizers that a JSON can name, their parameters and para
 lamb              LAMB, the optimizer
 zero_layout       finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
 workarounds       workarounds for DeepSpeed bugs
-stand_ins         takes the place of modules of DeepSpeed that no setting here uses
 estimates         memory and time of training, by formulas
 hardware          this rank's accelerator; data sheets of GPU kinds
-ranks             this process as a rank: its number and the place to meet
+ranks             this process as a rank: its number and the place to meet, and what it need not import
 """

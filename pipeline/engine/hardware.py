@@ -13,7 +13,7 @@ from common.environment import whole_number
 from common.errors import UserError, one_line
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
-from pipeline.engine import stand_ins
+from pipeline.engine.ranks import install_stand_ins
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -49,7 +49,7 @@ def detect_hardware() -> Hardware:
     Raises:
         UserError: the host has a GPU that torch cannot use.
     """
-    stand_ins.install()
+    install_stand_ins()
     import torch
     from deepspeed.accelerator import get_accelerator
 

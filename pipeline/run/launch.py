@@ -20,8 +20,8 @@ from pipeline.checkpoint import mirror
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
 from pipeline.distributed.watch import Watch
-from pipeline.engine import hardware, stand_ins
-from pipeline.engine.ranks import find_rank
+from pipeline.engine import hardware
+from pipeline.engine.ranks import find_rank, install_stand_ins
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def run_command(
         argv: words of the command line; None for those of this process.
     """
     words = sys.argv[1:] if argv is None else argv
-    stand_ins.install()
+    install_stand_ins()
     try:
         if "RANK" in os.environ:  # a launcher started this process
             launcher.watch()

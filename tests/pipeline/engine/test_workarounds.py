@@ -101,8 +101,8 @@ def test_fp16_at_stage_0_divides_by_a_scale_that_never_multiplied_the_loss(found
 @pytest.mark.slow
 def test_a_rank_imports_neither_mlflow_nor_the_compiler_nor_metrics() -> None:
     program = (
-        "from pipeline.engine import stand_ins\n"
-        "stand_ins.install()\n"
+        "from pipeline.engine.ranks import install_stand_ins\n"
+        "install_stand_ins()\n"
         "import pipeline.pretraining.pretraining_recipe, pipeline.finetuning.finetuning_recipe, sys\n"
         "from deepspeed.runtime.zero.muon import muon_optimizer\n"
         "print({'deepspeed', 'mlflow', 'sklearn', 'scipy', 'torch._inductor.compile_fx'} & set(sys.modules))"

@@ -4,10 +4,10 @@ import gc
 import importlib
 import os
 
-from pipeline.engine import stand_ins
+from pipeline.engine.ranks import install_stand_ins
 
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
-stand_ins.install()
+install_stand_ins()
 for name in (
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "pipeline.engine.hardware",
