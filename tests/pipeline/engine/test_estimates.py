@@ -116,43 +116,6 @@ def test_arithmetic_by_hand() -> None:
     assert model_flops(AlbertConfig.preset("bert-large"), 512, 77) == pytest.approx(1.02e12, rel=0.01)
 
 
-def test_states_of_xxlarge_by_hand() -> None:
-    # 223,158,450 parameters: 2 bytes of weights, 2 of gradients, 12 of fp32 weights and moments: 3.57 GB.
-    assert parameter_counts(XXLARGE).total == 223_158_450
-    whole = 446_316_900
-    for stage, precision, expected in (
-        (0, "bf16", (whole, whole, 6 * whole)),
-        (0, "fp32", (2 * whole, 2 * whole, 4 * whole)),
-        (1, "bf16", (whole, whole, 6 * whole / 8)),
-        (2, "bf16", (whole, whole, 6 * whole / 8)),
-        (3, "bf16", (whole / 8 + whole, whole / 8, 6 * whole / 8)),
-    ):
-        assert estimates.parameter_bytes(make_plan(XXLARGE, precision, stage, world=8)) == expected
-    for stage, expected_gradients in ((1, 3 * whole), (2, whole + 2 * whole / 8), (3, 2 * whole / 8)):
-        summed = make_plan(XXLARGE, stage=stage, world=8, data_types={"grad_accum_dtype": "fp32"})
-        assert estimates.parameter_bytes(summed)[1] == expected_gradients
-
-
-@pytest.mark.parametrize(
-    ("config", "precision", "checkpointing", "expected"),
-    [
-        # 2 rows of 10 tokens, 3 predictions and 2 pairs: 6 blocks, the last states, 2 fused projections, embeddings,
-        # head, pooler.
-        # A block keeps 8 * 8 + 2 * 16 numbers and 16 bytes of statistics a token; the head 8 + 3 * 4 a prediction.
-        (small(), "bf16", "none", 6 * 20 * (192 + 16) + 320 + 2 * 3 * 8 * 9 * 2 + 20 * 40 + 6 * 40 + 4 * 32),
-        (small(), "fp32", "none", 6 * 20 * (384 + 16) + 640 + 2 * 3 * 8 * 9 * 4 + 20 * 56 + 6 * 80 + 4 * 64),
-        (small(), "bf16", "layer", 6 * 20 * 16 + 320 + 864 + 800 + 240 + 128),
-        # A byte for each number that dropout may take: 8 twice a block, 4 of the embeddings.
-        (small(hidden_dropout_prob=0.1), "bf16", "none", 6 * 20 * (208 + 16) + 320 + 864 + 20 * 44 + 240 + 128),
-        # E = H: no projection keeps its input; no sentence head: no pooler.
-        (small(embedding_size=8, sentence_head=None), "bf16", "none", 24960 + 320 + 864 + 20 * 40 + 6 * 32 * 2),
-    ],
-)
-def test_activations_by_hand(config: AlbertConfig, precision: str, checkpointing: str, expected: int) -> None:
-    plan = make_plan(config, precision, checkpointing=checkpointing)
-    assert estimates.activation_bytes(plan) == expected
-
-
 @pytest.mark.parametrize(
     ("precision", "stage", "world", "zero", "buffers", "update"),
     [

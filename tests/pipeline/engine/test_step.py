@@ -28,16 +28,3 @@ def test_parameters_that_are_divided_among_ranks_count_whole() -> None:
     divided.ds_numel = 30  # type: ignore[attr-defined]
     engine = SimpleNamespace(module=SimpleNamespace(parameters=lambda: [whole, divided]))
     assert engine_state.parameter_count(engine) == 42
-
-
-def test_other_optimizers_have_no_trust_ratios_and_a_norm_may_be_missing() -> None:
-    weight = torch.nn.Parameter(torch.zeros(1))
-    engine = SimpleNamespace(
-        basic_optimizer=torch.optim.AdamW([weight]),
-        optimizer=SimpleNamespace(param_groups=[{"lr": 1.0}, {"lr": 2.0}]),
-        get_global_grad_norm=lambda: None,
-    )
-    assert engine_state.trust_ratios(engine) is None
-    assert engine_state.gradient_norm(engine) == 0.0
-    engine_state.set_learning_rate(engine, 0.5)
-    assert [group["lr"] for group in engine.optimizer.param_groups] == [0.5, 0.5]

@@ -1,6 +1,5 @@
 """Corpora and their weights, and the message of every mistake in them."""
 
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,12 +108,3 @@ def test_too_few_rows_for_a_share_of_a_batch_are_refused():
         corpora.check_size(134)
     with pytest.raises(UserError, match="first holds 100 rows, fewer than one batch of 101"):
         Corpora((Path("first"),), (Shards(),), (1,)).check_size(101)  # type: ignore[arg-type]
-
-
-def test_a_corrupt_shard_is_refused_by_name(words, corpus, tmp_path):
-    shards = tmp_path / "damaged"
-    shutil.copytree(corpus.train, shards)
-    victim = shards / "shard-00000.arrow"
-    victim.write_bytes(victim.read_bytes()[:-64])
-    with pytest.raises(UserError, match=r"shard-00000\.arrow"):
-        resolve(words | {"--data": str(shards)})

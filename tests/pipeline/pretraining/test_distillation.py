@@ -17,7 +17,6 @@ from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.data.collate import Batch, blank
 from pipeline.pretraining import student as student_start
 from pipeline.pretraining.distillation_task import Distillation
-from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.pretraining.student import Teacher, find_teacher, parse_parts, start_as_teacher
 from tests.model.examples import randomise
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
@@ -61,12 +60,6 @@ def read_batch(rows=12):
 
 def task_of(teacher):
     return Distillation(SimpleNamespace(objective="sop"), None, None, None, teacher.loss)
-
-
-def test_the_meter_has_the_sums_of_distillation():
-    fields = task_of(make_teacher()).sums_kind._fields
-    assert fields[:8] == PretrainingSums._fields
-    assert fields[8:] == (*PARTS, "sequences", "neighbours")
 
 
 @torch.no_grad()

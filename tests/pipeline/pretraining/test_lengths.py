@@ -107,11 +107,6 @@ def test_each_step_has_the_rate_of_the_length_at_its_time():
     assert [alone(step) for step in range(60, 200)] == [changed(step) for step in range(60, 200)]
 
 
-def test_a_length_below_the_warm_up_is_refused():
-    with pytest.raises(UserError, match="20 warm-up steps do not fit into 15 steps"):
-        schedule.of_lengths(None, 1.0, 20, [Length(0, 100), Length(10, 15)])
-
-
 @pytest.fixture(scope="module")
 def lengthened(corpus, tmp_path_factory):
     """The two runs of `lengthen` and what each command printed."""
@@ -146,35 +141,3 @@ def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
     settings = json.loads((output / "settings.json").read_text())
     assert settings["steps"] == 10
     assert settings["lengths"] == [{"from_step": 0, "steps": 4}, {"from_step": 4, "steps": 10}]
-
-
-@pytest.mark.slow
-def test_what_the_commands_say(lengthened):
-    output, _, ended = lengthened
-    init = output.parent / "albert"
-    assert f"weights from {init}" in ended["first"].stdout
-    assert "nothing to do" in ended["again"].stdout  # and the directory of the weights is not there
-    assert "nothing to do" in ended["again at the end"].stdout
-    line = "length changed after step 4: 4 -> 10 steps; learning rate there: 0.005 -> 0.012"
-    assert line in ended["stopped"].stdout
-    assert line in ended["resumed"].stdout
-    assert "resuming from step 4" in ended["stopped"].stdout
-    assert "resuming from step 6" in ended["resumed"].stdout
-    assert "weights from" not in ended["resumed"].stdout
-    for name, message in (
-        ("before the old end", "has made 6 steps, so it cannot have 5"),
-        ("too short", "has made 10 steps, so it cannot have 9"),
-        ("without --steps", "give --steps 10 to resume it"),
-        ("without --init", f"was started with --init {init}; give the same"),
-    ):
-        assert message in ended[name].stderr
-        assert ended[name].stderr.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_the_record_names_the_initial_model(lengthened):
-    output, _, _ = lengthened
-    settings = json.loads((output / "settings.json").read_text())
-    assert settings["init"] == str(output.parent / "albert")
-    assert len(settings["init_weights"]) == 32
-    assert settings["init_model"]["hidden_size"] == settings["model"]["hidden_size"] == 32

@@ -135,18 +135,18 @@ def test_what_decides_the_results_may_not_change(words):
     output = found.flags.output
     write(output, found.record())
     run_directory.check_same_settings(output, resolve(words | MANY_FLAGS).record())
-    for flag, value in {"--seed": "4", "--max-hours": "2", "--eval-batches": "3", "--warmup-steps": "4"}.items():
+    for flag, value, message in (
+        ("--seed", "4", "seed: 3 -> 4"),
+        ("--max-hours", "2", "max_hours: "),
+        ("--eval-batches", "3", "eval_batches: "),
+        ("--warmup-steps", "4", "warmup_steps: "),
+        ("--model-args", "hidden_size=32", r"model\.hidden_size: 64 -> 32"),
+        ("--mask-probability", "0.2", r"masking\.mask_probability: 0\.15 -> 0\.2"),
+        ("--deterministic", None, "deterministic: False -> True"),
+    ):
         other = resolve(words | MANY_FLAGS | {flag: value})
-        with pytest.raises(UserError, match=f"{flag[2:].replace('-', '_')}: "):
+        with pytest.raises(UserError, match=message):
             run_directory.check_same_settings(output, other.record())
-
-
-def test_settings_of_another_version_are_refused_in_one_line(words):
-    found = resolve(words)
-    path = write(found.flags.output, found.record())
-    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
-    with pytest.raises(UserError, match="has format 1, and this program reads"):
-        resolve(words)
 
 
 def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
@@ -155,32 +155,6 @@ def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
     again = resolve_flags(pretrain_flags.parse(["--config", str(tmp_path / "config.yaml")]))
     assert again.record() == found.record()
     assert to_yaml(again.flags) == to_yaml(found.flags)
-
-
-def test_an_output_that_is_a_file_is_refused(words, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="Not a directory; choose another --output"):
-        pretraining_recipe.prepare(pretrain_flags.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
-
-
-def test_another_run_s_output_is_refused(words):
-    found = resolve(words | {"--seed": "1"})
-    write(found.flags.output, found.record())
-
-    def check(changed, **options):
-        run_directory.check_same_settings(found.flags.output, resolve(words | changed, **options).record())
-
-    check({"--seed": "1"})
-    check({"--seed": "1", "--log-interval": "7"}, world_size=4)
-    for change, message in {
-        ("--seed", "2"): "seed: 1 -> 2",
-        ("--model-args", "hidden_size=64"): r"model\.hidden_size: 128 -> 64",
-        ("--mask-probability", "0.2"): "masking.mask_probability: 0.15 -> 0.2",
-        ("--mask-replacement", "0.8,0.2,0"): "masking.replace_with_random: 0.1 -> 0.2",
-        ("--deterministic", None): "deterministic: False -> True",
-    }.items():
-        with pytest.raises(UserError, match=message):
-            check({"--seed": "1"} | dict([change]))
 
 
 def test_other_data_for_a_run_is_refused(words, second):

@@ -64,16 +64,6 @@ def test_the_first_overflow_is_explained_once():
     assert lines.log(20, 6.0) is None
 
 
-def test_only_fp16_has_a_range_that_gradients_overflow():
-    lines = Lines()
-    lines.run.settings.engine = SimpleNamespace(precision="bf16")
-    lines.console._overflow_explained = False
-    line = lines.log(10, 5.0)
-    assert "bf16: gradients were infinite or no number in 1 of" in line
-    assert "scale" not in line
-    assert "--precision" not in line
-
-
 def test_an_evaluation_shows_only_what_is_trained():
     line = evaluation_line(20, Evaluation(evaluation(20), 0.1, "mlm_loss", ("mlm", "sop")))
     assert line == "step 20: held out  mlm 6.500 (10.0 %)  sop 60.0 %  MLM loss 10.0 % above the unigram entropy"

@@ -148,16 +148,6 @@ def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
     assert trainer.run.state.finished
 
 
-def test_a_deadline_ends_the_run_and_moves_the_schedule(
-    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer, recorder, saves, _, _ = make(evaluates=False)
-    monkeypatch.setattr(trainer.deadline, "progress", lambda step, seconds: 1.0 if step == 2 else 0.8)
-    assert trainer.train() is None
-    assert (trainer.run.state.step, trainer.run.state.finished, saves.made) == (3, True, [(3, True)])
-    assert "log 0.6" in recorder.moments  # the whole of 7 steps is the last one, step 6
-
-
 def test_evaluations_that_get_no_better_end_the_run(make: Callable[..., Made]) -> None:
     trainer, _, saves, _, _ = make(eval_interval=2, patience=2)
     assert trainer.train() is None
@@ -184,18 +174,6 @@ def test_a_stop_does_not_save_the_same_step_again(make: Callable[..., Made]) -> 
     assert saves.made == []
 
 
-def test_weights_whose_loss_is_not_finite_are_not_saved(make: Callable[..., Made]) -> None:
-    said: list[str] = []
-    trainer, recorder, saves, _, losses = make(save_interval=2, evaluates=False)
-    trainer.run.say = said.append
-    losses[:] = [*[0.0] * 6, 0.0, math.inf, *[0.0] * 4, math.nan]  # two micro-steps a step: of steps 4 and 7
-    with pytest.raises(TrainingFailed, match="the loss is infinite or no number at step 7, the last;"):
-        trainer.train()
-    assert said == ["no checkpoint of step 4: the loss is infinite or no number"]
-    assert saves.made == [(2, False), (6, False)]
-    assert recorder.moments[-1] == "end"
-
-
 def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callable[..., Made]) -> None:
     """As one that was killed before its export: its trackers are open, and must learn that it has finished."""
     trainer, recorder, saves, phases, _ = make(step=5)  # out of patience
@@ -210,16 +188,3 @@ def test_a_trial_without_a_finite_number_ends_the_run(make: Callable[..., Made])
     with pytest.raises(TrainingFailed, match="the held-out loss is nan after 0 steps"):
         trainer.train()
     assert saves.made == []
-
-
-def test_a_loss_scale_at_its_floor_names_the_step_in_progress(make: Callable[..., Made]) -> None:
-    trainer, *_ = make(step=4, evaluates=False)
-
-    def step() -> None:
-        raise Exception("Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.")
-
-    trainer.run.engine.step = step  # type: ignore[method-assign]
-    trainer.run.engine.fp16_enabled = lambda: True  # type: ignore[method-assign]
-    trainer.run.engine.optimizer.cur_scale = 4.0
-    with pytest.raises(TrainingFailed, match="at step 5 with the fp16 loss scale at its floor, 4;"):
-        trainer.train()
