@@ -15,7 +15,6 @@ from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
-from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest
 from pipeline.checkpoint.run_records import Head, PretrainRecord, read_record
@@ -162,15 +161,6 @@ def _place_of_model(source: Path, flag: str) -> Path:
     if not any((source / name).exists() for name in (huggingface.CONFIG_FILE, checkpoint.CONFIG_FILE)):
         raise UserError(f"{flag} {source} holds no model; name an exported model, or the --output of a run")
     return source
-
-
-def refuse_training(source: Path, flag: str = "--init") -> None:
-    """Raises UserError if a process is training in the run `source`: its newest checkpoint would soon be another."""
-    if run_directory.is_locked(source):
-        raise UserError(
-            f"{flag} {source} is being trained by another process; wait for its end, or export its newest checkpoint "
-            f"with `python -m pipeline.export --run {source} --out DIR` and give {flag} DIR"
-        )
 
 
 def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[str], bool]) -> list[str]:

@@ -132,8 +132,3 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
     with held:
         control.all_or_raise(take if control.rank == 0 else lambda: None)
         yield
-
-
-def is_locked(run: Path) -> bool:
-    """Whether a process is training in `run`. On file systems without locks the answer is no."""
-    return locks.is_held(run / locks.LOCK)

@@ -25,7 +25,7 @@ from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel
 from model.config import ExecutionOptions
 from model.distillation import PARTS, AlbertForDistillation, principal_directions
-from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
+from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 
 HEAD_PARTS = ("mlm", "sentence")
 """The losses of the heads, which need labels and no teacher."""
@@ -122,7 +122,6 @@ def find_teacher(directory: Path | None, loss: Sequence[str]) -> Teacher | None:
     """Reads --teacher. Raises UserError: it holds no model, or --teacher-loss is wrong."""
     if directory is None:
         return None
-    refuse_training(directory, "--teacher")
     parts, weights = parse_parts(loss), read_initial_weights(directory, "--teacher")
     return Teacher(directory, weights, weights.digest(), parts)
 

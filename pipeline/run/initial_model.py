@@ -10,7 +10,7 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import retention
-from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
+from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, RunRecord, read_record
 
 
@@ -50,7 +50,7 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
     """What the runs in these directories start from; None for random weights.
 
     Raises:
-        UserError: `init` holds no model or is being trained, or the runs were started with another --init, or without.
+        UserError: `init` holds no model, or the runs were started with another --init, or without.
     """
     begun = {run: read_record(run) for run in runs if (run / SETTINGS).exists()}
     for run, record in begun.items():
@@ -67,7 +67,6 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
         assert recorded.init_weights is not None
         config = AlbertConfig.from_dict(recorded.init_model)
         return InitialModel(init, recorded.init_weights, config, Vocabulary.load(runs[0]), None, pretraining)
-    refuse_training(init)
     weights = read_initial_weights(init)
     return InitialModel(init, weights.digest(), weights.config, weights.vocabulary, weights, pretraining)
 

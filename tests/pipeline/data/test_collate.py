@@ -189,15 +189,3 @@ def test_a_negative_is_cut_before_a_word_and_inside_its_last_sentence_as_a_true_
     assert len(found) > 380
     assert sum(bool(continues_word[last + 1]) and last not in trails for last, _ in found) < 4
     assert sum(last in last_of_b for last, _ in found) < 4
-
-
-def test_a_negative_is_found_where_every_row_has_one_pair():
-    """Two rows of one pair each: the negative of either is the other's B, cut to length."""
-    shards = MemoryShards(
-        [make_row([([], [10], [20, 21, 22], [23])], 0), make_row([([], [11], [30, 31], [32])], 1)], 16
-    )
-    uniforms = np.tile(np.linspace(0, 0.99, DRAWS), (3, 1))
-    partners = sample_partners(
-        shards, np.array([1, 0, 0]), np.array([2, 3, 1]), np.array([1, 0, 0]), uniforms, CONTINUES
-    )
-    assert [None if partner is None else partner.tolist() for partner in partners] == [[20, 21, 22], [30, 31], None]

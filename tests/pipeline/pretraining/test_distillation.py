@@ -3,7 +3,6 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from sentencepiece import sentencepiece_model_pb2
@@ -14,7 +13,7 @@ from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel, ExecutionOptions
 from model.distillation import PARTS, principal_directions
 from pipeline.checkpoint.initial_weights import InitialWeights
-from pipeline.data.collate import Batch, blank
+from pipeline.data.collate import blank
 from pipeline.pretraining import student as student_start
 from pipeline.pretraining.distillation_task import Distillation
 from pipeline.pretraining.student import Teacher, find_teacher, parse_parts, start_as_teacher
@@ -90,23 +89,6 @@ def test_the_distances_are_those_of_each_sequence_alone():
         assert float(getattr(found, name)) == pytest.approx(float(wanted[name]), rel=1e-4), name
     assert task_of(teacher).label_counts([batch])[2:] == (tokens, sequences, pairs)
     assert pairs > 0
-
-
-@pytest.mark.parametrize("cuts", [[1, 11], [2, 3, 7]])
-def test_the_loss_does_not_depend_on_how_a_batch_is_divided(cuts):
-    teacher = make_teacher()
-    student, batch, task = make_student(teacher), read_batch(), task_of(teacher)
-    whole = task.loss(student(**tensors(batch)), task.label_counts([batch]), 1)
-    whole.backward()
-    wanted, total = gradients(student), 0.0
-    parts = [Batch(*(field[end - cut : end] for field in batch)) for cut, end in zip(cuts, np.cumsum(cuts))]
-    for part in parts:
-        loss = task.loss(student(**tensors(part)), task.label_counts(parts), len(parts)) / len(parts)
-        loss.backward()
-        total += loss.item()
-    assert total == pytest.approx(whole.item(), rel=1e-5)
-    for name, gradient in gradients(student).items():
-        torch.testing.assert_close(gradient, wanted[name], rtol=1e-3, atol=1e-5)
 
 
 def test_the_summary_is_the_loss_and_its_parts():

@@ -1,6 +1,5 @@
 """--init: the first loss is that of `transformers`, new heads are named, and what does not fit is refused."""
 
-import fcntl
 import json
 import shutil
 
@@ -93,22 +92,12 @@ def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tm
         assert float(ours) == pytest.approx(reference_loss(reference, batch), abs=1e-5)
 
 
-def test_the_preset_may_be_named_and_is_compared(corpus, start, tmp_path):
-    directory = trained_models.publish(trained_models.bert(corpus.vocabulary), tmp_path / "bert", corpus.vocabulary)
-    sizes = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=48")
-    same = ("--model", "bert-base", "--model-args", *sizes, "embedding_size=32")
-    with pytest.raises(UserError, match="hidden_act is gelu there and gelu_new here; leave --model and these"):
-        start(directory, *same)
-    found = start(directory, *same, "hidden_act=gelu")
-    assert found.settings.model.hidden_dropout_prob == 0.1  # of the preset, because it is named
-    assert start(directory, output="other").settings.model.hidden_dropout_prob == 0.0
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (("--model", "albert-base"), "embedding_size is 16 there and 128 here, hidden_size is 32 there and 768 here"),
         (("--model-args", "num_hidden_layers=3"), "num_hidden_layers is 2 there and 3 here"),
+        (("--model-args", "hidden_act=gelu"), "hidden_act is gelu_new there and gelu here"),
         (("--model-args", "parameter_sharing=none"), "parameter_sharing is all there and none here"),
         (("--model-args", "max_position_embeddings=64"), "64 is less than the 96 of --init"),
     ],
@@ -225,16 +214,6 @@ def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, st
         start(directory)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_in_training_is_refused(corpus, start, tmp_path):
-    run = tmp_path / "trained"
-    trained_models.publish(trained_models.albert(corpus.vocabulary), run, corpus.vocabulary)
-    with (run / ".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="is being trained by another process; wait for its end, or export"):
-            start(run)
-    start(run)
 
 
 def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(corpus, start, tmp_path):
