@@ -2,7 +2,7 @@
 
 plan      settings: model, optimizer, learning rates and limits of fine-tuning
 text      the corpora below --data-root, and the commands that make shards of them
-tasks     the tasks below --data-root, and the part of their training data that chooses learning rates
-finetune  the commands of fine-tuning, and the choice of the learning rate
+tasks     the tasks below --data-root, and their sizes
+finetune  the commands of fine-tuning
 page      the page and its plots
 """

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.shared import report
 from benchmarks.shared.commands import Command, run
 from benchmarks.study import finetune, page, tasks, text
-from benchmarks.study.finetune import Job, Start
+from benchmarks.study.finetune import Job
 from benchmarks.study.plan import PLANS, Plan
 from common.command_line import Parser, entry_point, hours, positive
 from common.errors import UserError
@@ -96,30 +96,20 @@ def check_model(plan: Plan, out: Path) -> None:
 
 
 def tune(plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...], tokens: float) -> list[Pair]:
-    """Chooses the settings of each task that there is time for, and fine-tunes it. Returns the final jobs.
+    """Fine-tunes each task that there is time for. Returns the jobs.
 
     Args:
         tokens: that fine-tuning may read on all tasks together, with all its runs.
     """
-    pairs = []
-    export = out / "pretrain" / "export"
-    starts = Start("pre-trained", export), Start("random", export, random=True)
     vocabulary = Vocabulary.load(out / "vocabulary.model")
-    ready = {
-        name: tasks.prepare(find_task(name), given, out / "tasks" / name, vocabulary, plan)
-        for name, given in found.items()
-    }
-    chosen = tasks.affordable(ready, tokens, plan)
+    sizes = {name: tasks.size_of(find_task(name), data, vocabulary, plan) for name, data in found.items()}
+    chosen = tasks.affordable(sizes, tokens, plan)
+    pairs = []
     for name in chosen:
-        task = find_task(name)
-        samples = tokens / len(chosen) / ready[name].mean_tokens
-        runs = out / "runs"
-        tried = finetune.trials(task, ready[name], samples, plan, starts, runs / "choice" / name)
-        run([tuple(finetune.command(job, plan, python) for job in tried)], out)
-        rate = finetune.choose(tried)
-        both = finetune.final(task, ready[name], samples, rate, plan, starts, runs / "final" / name)
-        run([tuple(finetune.command(job, plan, python) for job in both)], out)
-        pairs.append(both)
+        limit, export = tokens / len(chosen), out / "pretrain" / "export"
+        pair = finetune.jobs_of(find_task(name), sizes[name], limit, plan, export, out / "runs" / name)
+        run([tuple(finetune.command(job, plan, python) for job in pair)], out)
+        pairs.append(pair)
     return pairs
 
 
@@ -140,7 +130,7 @@ def write_page(
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
     seconds = next(iter(curves.values()))[-1]["seconds"]
     record: page.Record = {
-        "format": "study 5",
+        "format": "study 6",
         "facts": {
             "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
             "vocabulary and rows": f"{plan.vocabulary_size:,} pieces, {plan.length} tokens",

@@ -101,7 +101,7 @@ def result_of(trained: Job, random: Job) -> TaskResult:
         task=task.name,
         metric=task.metrics[0],
         examples=count,
-        settings=f"{trained.learning_rate:g}, {trained.steps:,} steps, {trained.epochs:.1f} epochs",
+        settings=f"{trained.steps:,} steps, {trained.epochs:.1f} epochs",
         majority=first.majority,
         random=values[1],
         trained=values[0],

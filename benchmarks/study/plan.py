@@ -39,12 +39,10 @@ class Plan:
         flags: further flags of pipeline.pretrain.
         evaluations: of pre-training.
         eval_batches: of each corpus in an evaluation, at most.
-        learning_rates: of fine-tuning, to choose from; the first is taken if all are equal on the data of the choice.
+        learning_rate: of fine-tuning.
         epochs: passes over the training set in fine-tuning, at most.
         batch_tokens: of a step of fine-tuning, on average.
         task_tokens: that all runs of a task read together, at least, if the hours suffice for more than one task.
-        max_choice_samples, max_choice_tokens: of the training and the dev set of the choice together.
-        max_dev_tokens: of the dev set.
         seeds: fine-tuning runs of each model on each task.
     """
 
@@ -55,13 +53,10 @@ class Plan:
     flags: tuple[str, ...]
     evaluations: int
     eval_batches: int
-    learning_rates: tuple[float, ...]
+    learning_rate: float
     epochs: int = 8
     batch_tokens: int = 640
     task_tokens: int = 4_000_000
-    max_choice_samples: int = 2000
-    max_choice_tokens: int = 150_000
-    max_dev_tokens: int = 120_000
     seeds: int = 3
 
     @property
@@ -88,7 +83,7 @@ FULL = Plan(
     flags=("--mask-probability", "0.3"),
     evaluations=8,
     eval_batches=24,
-    learning_rates=(3e-4, 1.5e-4),
+    learning_rate=3e-4,
 )
 
 SMALL = Plan(
@@ -99,11 +94,10 @@ SMALL = Plan(
     flags=(),
     evaluations=4,
     eval_batches=4,
-    learning_rates=(1e-3,),
+    learning_rate=1e-3,
     epochs=1,
     batch_tokens=1,
     task_tokens=1,
-    max_choice_samples=8,
     seeds=2,
 )
 
