@@ -1,7 +1,6 @@
 """The table of one pre-training run, and the speed of a run."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,6 @@ from pipeline.checkpoint.run_records import PretrainRecord, read_record
 from pipeline.training import metrics_file
 
 
-def last_number(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """The newest finite number of this name; None if there is none."""
-    return next((value for record in reversed(records) if (value := _number(record, name)) is not None), None)
-
-
-def _number(record: Mapping[str, Any], name: str) -> float | None:
-    """A finite number of a record; None for anything else, also for an integer that no float can hold."""
-    value = record.get(name)
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
-        return float(value)
-    return None
-
-
 def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
     """Tokens a second of all training since the first record, evaluations and saves left out; None if unknown.
 
@@ -32,8 +18,8 @@ def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
     """
     tokens = seconds = 0.0
     for record in training:
-        so_far, speed = _number(record, "tokens"), _number(record, "tokens_per_second")
-        if so_far is not None and speed is not None and speed > 0 and so_far > tokens:
+        so_far, speed = record.get("tokens"), record.get("tokens_per_second")
+        if so_far and speed and so_far > tokens:
             seconds += (so_far - tokens) / speed
             tokens = so_far
     return tokens / seconds if seconds else None
@@ -53,8 +39,7 @@ def summarise(directory: Path, export: Path) -> str:
         raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
-        value = last_number(records, name)
-        return math.nan if value is None else value
+        return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
 
     objective, step = record.objective, max(training[-1]["step"], evaluations[-1]["step"])
     loss, entropy = last("mlm_loss"), last("mlm_unigram_entropy")
@@ -64,7 +49,7 @@ def summarise(directory: Path, export: Path) -> str:
         "held-out MLM loss": f"{loss:.3f} nats, {distance} the unigram entropy {entropy:.3f}",
         "held-out MLM accuracy": f"{100 * last('mlm_accuracy'):.1f} % of {last('predictions'):,.0f} tokens",
     }
-    if last_number(evaluations, f"{objective}_accuracy") is not None:
+    if not math.isnan(last(f"{objective}_accuracy")):
         value, low, high = (100 * last(f"{objective}_accuracy{end}") for end in ("", "_low", "_high"))
         rows[f"held-out {objective.upper()} accuracy"] = (
             f"{value:.1f} % (95 % interval {low:.1f} to {high:.1f}) of {last('pairs'):,.0f} pairs"

@@ -61,7 +61,6 @@ class OwnRecord:
 
     kind: str
     labels: tuple[str, ...]
-    metrics: tuple[str, ...]
     columns: Columns
 
 
@@ -81,7 +80,7 @@ def read(data: OwnData) -> tuple[Task, Splits]:
         split: read_examples(table, kind, columns, labels, "optional" if split == "test" else "required")
         for split, table in tables.items()
     }
-    record = OwnRecord(kind.kind_for(splits["train"]), labels, kind.choose_metrics(labels), columns)
+    record = OwnRecord(kind.kind_for(splits["train"]), labels, columns)
     return make_task(data.name, record), splits
 
 
@@ -119,13 +118,14 @@ def make_task(name: str, record: OwnRecord) -> Task:
     """The task that a record describes. Raises ValueError if it cannot be."""
     if record.kind not in KINDS:
         raise ValueError(f"own_task has kind {record.kind!r}, which is none of {', '.join(KINDS)}")
+    kind = KINDS[record.kind]
     return Task(
         name,
-        KINDS[record.kind],
+        kind,
         Hyperparameters(2e-5, 32, 0.1, steps=None, warmup_steps=None),
         labels=record.labels,
-        metrics=record.metrics,
-        best_by=KINDS[record.kind].best_by,
+        metrics=kind.choose_metrics(record.labels),
+        best_by=kind.best_by,
         value_range=(-1e30, 1e30),
         columns=record.columns,
     )
@@ -135,7 +135,7 @@ def record_of(task: Task) -> dict[str, Any]:
     """The entry of settings.json and results.json for an own task; empty for a task that is known by its name."""
     if task.columns is None:
         return {}
-    record = OwnRecord(task.kind.name, task.labels, task.metrics, task.columns)
+    record = OwnRecord(task.kind.name, task.labels, task.columns)
     return {RECORD: dataclasses.asdict(record)}
 
 
@@ -174,7 +174,7 @@ def task_of_head(head: Head, source: Path) -> Task | None:
         if kind.architecture in classes and kind.problem_type in ("", problem) and kind.own_tasks:
             columns = next(iter(kind.own_tasks.values()))
             outputs = () if kind.uses_span_limits else labels
-            record = OwnRecord(kind.name, outputs, kind.choose_metrics(outputs), columns)
+            record = OwnRecord(kind.name, outputs, columns)
             try:
                 return make_task(kind.name, record)
             except ValueError as error:

@@ -23,5 +23,5 @@ def test_the_table_says_what_the_records_say(tmp_path):
 def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
     slow, fast = {"tokens": 1000, "tokens_per_second": 10.0}, {"tokens": 2000, "tokens_per_second": 1000.0}
     assert sustained_speed([slow, fast]) == pytest.approx(2000 / (100 + 1))
-    assert sustained_speed([{"tokens": 5, "tokens_per_second": None}, {"tokens": 10**400}]) is None
+    assert sustained_speed([{"tokens": 5, "tokens_per_second": None}, {"tokens": 9}]) is None
     assert sustained_speed([]) is None

@@ -18,8 +18,8 @@ from pipeline.tasks.kinds.tagging import TagExample, TagFeatures, entities, is_e
 from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.task import Columns
 
-TASK = make_task("names", OwnRecord("tagging", ("B-X", "O"), ("entity_f1",), Columns("tokens")))
-LONG = make_task("names", OwnRecord("tagging", ("B-X", "O", "I-X"), ("entity_f1",), Columns("tokens")))
+TASK = make_task("names", OwnRecord("tagging", ("B-X", "O"), Columns("tokens")))
+LONG = make_task("names", OwnRecord("tagging", ("B-X", "O", "I-X"), Columns("tokens")))
 
 
 def pieces(vocabulary, token):
@@ -84,8 +84,7 @@ def test_unknown_tags_and_an_empty_batch(vocabulary):
 
 
 LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
-METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
-NAMES = make_task("names", OwnRecord("tagging", LABELS, METRICS, Columns("tokens")))
+NAMES = make_task("names", OwnRecord("tagging", LABELS, Columns("tokens")))
 TRUE = ["B-PER I-PER O B-LOC", "O O", "B-LOC I-LOC I-LOC O B-PER B-PER"]
 FOUND = ["B-PER I-PER O I-LOC", "O B-PER", "B-LOC I-LOC O O B-PER I-PER"]
 

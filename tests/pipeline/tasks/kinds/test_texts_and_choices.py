@@ -9,7 +9,6 @@ import torch
 from data_prep.text.text_encoder import Encoder
 from model.classification import multi_label_sums, regression_sums
 from pipeline.data.packed_rows import sequence_length
-from pipeline.tasks.kinds import KINDS
 from pipeline.tasks.kinds.choices import ChoiceExample, ChoiceFeatures, query
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.kinds.texts import TextExample, TextFeatures
@@ -121,9 +120,7 @@ def test_questions_with_options(vocabulary):
 
 def test_any_number_of_labels(vocabulary):
     columns = Columns("text", label="labels")
-    task = make_task(
-        "topics", OwnRecord("multi_label", ("a", "b", "c"), KINDS["multi_label"].choose_metrics(()), columns)
-    )
+    task = make_task("topics", OwnRecord("multi_label", ("a", "b", "c"), columns))
     labels = [(0, 2), (), (1,), None]
     examples = [TextExample(str(number), "Bafi dolon.", None, label) for number, label in enumerate(labels)]
     features = task.kind.make_features(task, vocabulary, examples, 32, SpanLimits())
