@@ -69,22 +69,21 @@ def finetune_each(commands: list[tuple[list[str], list[str]]]) -> list[list[tupl
 
 @contextlib.contextmanager
 def _warned_at(step: int | None) -> Iterator[None]:
-    begin, save = Trainer._begin_training, Trainer._save
+    try_evaluation, save = Trainer._try_evaluation, Trainer._save
 
     def warn(trainer: Trainer) -> None:
         if trainer.run.state.step == step:
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    def begun(trainer: Trainer) -> int | None:
-        stop_signal = begin(trainer)
+    def tried(trainer: Trainer) -> None:
+        try_evaluation(trainer)
         warn(trainer)
-        return stop_signal
 
     def saved(trainer: Trainer, required: bool) -> None:
         save(trainer, required)
         warn(trainer)
 
-    with mock.patch.object(Trainer, "_begin_training", begun), mock.patch.object(Trainer, "_save", saved):
+    with mock.patch.object(Trainer, "_try_evaluation", tried), mock.patch.object(Trainer, "_save", saved):
         yield
 
 
