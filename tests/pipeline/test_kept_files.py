@@ -127,17 +127,11 @@ def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypa
     assert said.startswith("error: ")
 
 
-def test_a_run_that_has_not_ended_keeps_what_a_person_put_into_it(made, tmp_path):
-    """`export` and `checkpoints` are replaced and thinned out by training: what is not of the run is named before."""
+def test_an_interrupted_run_goes_on_and_a_directory_of_a_person_is_refused(made, tmp_path):
+    """A directory with files that a run would write, and no run, is refused."""
     run = tmp_path / "run"
     shutil.copytree(made.run, run)
     export_usual(run, run / "export")  # killed before "done"
-    run_directory.check_output(run)
-    for name in ("checkpoints/notes.txt",):
-        write_files(run, {name: "x"})
-        with pytest.raises(ValueError, match=r"notes\.txt"):
-            run_directory.check_output(run)
-        (run / name).unlink()
     run_directory.check_output(run)
     write_files(tmp_path / "new", USER_FILES)
     with pytest.raises(ValueError, match=r"results\.json and no run"):
