@@ -254,16 +254,12 @@ def join(parents: IntArray, pairs: IntArray) -> None:
         np.minimum.at(parents, second, first)
 
 
-def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> list[dict[str, list[str]]]:
-    """Writes one line of JSON for each duplicate: directory and id of the removed document, and of the kept one.
-
-    Returns what it wrote.
-    """
+def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:
+    """Writes one line of JSON for each duplicate: directory and id of the removed document, and of the kept one."""
     names = names_of(comparison.units, np.union1d(duplicates.removed, duplicates.kept))
     both = zip(duplicates.removed.tolist(), duplicates.kept.tolist())
     lines = [{"removed": names[removed], "kept": names[kept]} for removed, kept in both]
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    return lines
 
 
 def names_of(units: Sequence[WorkUnit], numbers: IntArray) -> dict[int, list[str]]:

@@ -1,8 +1,7 @@
 """Documents and their format on disk: what `extract` makes of every raw collection.
 
 A directory of documents holds `train-00000.parquet`, ... and, if a part was held out, `held_out-00000.parquet`, ...:
-one file for each split and work unit. `README.md` tells `datasets` which files a split has. `documents.json` is written
-last and lists the files of documents.
+one file for each split and work unit. `documents.json` is written last and lists them.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from data_prep.text.languages import ENGLISH
 FORMAT_VERSION = 1
 TRAIN, HELD_OUT = "train", "held_out"
 SPLITS = (TRAIN, HELD_OUT)
-MANIFEST, CARD = "documents.json", "README.md"
+MANIFEST = "documents.json"
 LANGUAGE = "language"
 """The option that records a language other than English."""
 PART_CHARACTERS = 10_000
@@ -247,27 +246,6 @@ def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict
         if not part.is_file() or file_checksum(part) != file.xxh3_128:
             raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
     return parts
-
-
-def documents_card(manifest: DocumentsManifest) -> str:
-    """Returns the README.md of a directory of documents. Its header names the files of each split.
-
-    Without it `datasets.load_dataset(DIR)` finds only the split train: it does not know the name held_out.
-    """
-    splits = "".join(f'  - split: {split}\n    path: "{split}-*.parquet"\n' for split in manifest.counts)
-    return f"""---
-configs:
-- config_name: default
-  data_files:
-{splits}---
-
-# Documents ({manifest.source})
-
-Plain text, one document a row, with the columns id, title and text. Made by `python -m data_prep extract`.
-`datasets.load_dataset("DIR")` opens the splits.
-
-`documents.json` counts the documents and lists the files with their checksums.
-"""
 
 
 def write_manifest(directory: Path, manifest: DocumentsManifest) -> None:

@@ -71,15 +71,12 @@ class Corpus:
     language: str = ENGLISH
 
 
-def open_corpus(
-    directories: Sequence[Path], split: str, language: str | None = None, unit_bytes: int | None = None
-) -> Corpus:
+def open_corpus(directories: Sequence[Path], split: str, language: str | None = None) -> Corpus:
     """Lists the documents of `split` and cuts them into work units. Decodes only the footers of the files.
 
     Args:
         directories, split: where the documents are.
         language: code of the language of all documents; by default what the manifest of each directory says.
-        unit_bytes: about how much text a work unit has; by default as much as suits the corpus.
 
     Raises:
         UserError: a directory is given twice, missing, incomplete or holds no document of the split.
@@ -119,7 +116,7 @@ def open_corpus(
     if not groups:
         names = ", ".join(str(directory) for directory in directories)
         raise UserError(f"no documents in the {split} split of {names}; check what `extract` skipped")
-    return Corpus(list(_units(groups, unit_bytes)), sources, digest.hexdigest(), ",".join(sorted(languages)))
+    return Corpus(list(_units(groups)), sources, digest.hexdigest(), ",".join(sorted(languages)))
 
 
 def directory_name(directory: Path) -> str:
@@ -139,10 +136,9 @@ def _row_groups(path: Path, language: str) -> list[RowGroupSlice]:
     ]
 
 
-def _units(groups: list[RowGroupSlice], unit_bytes: int | None) -> Iterator[WorkUnit]:
+def _units(groups: list[RowGroupSlice]) -> Iterator[WorkUnit]:
     """Splits large row groups by number of documents, and joins small neighbours."""
-    suitable = min(MAX_UNIT_BYTES, max(MIN_UNIT_BYTES, sum(group.text_bytes for group in groups) // TARGET_UNITS))
-    wanted = unit_bytes or suitable
+    wanted = min(MAX_UNIT_BYTES, max(MIN_UNIT_BYTES, sum(group.text_bytes for group in groups) // TARGET_UNITS))
     unit = WorkUnit((), 0)
     for group in groups:
         cuts = min(group.count, max(1, round(group.text_bytes / wanted)))

@@ -2,5 +2,5 @@
 
 pairs           sentences -> segment pairs -> rows
 shards          shard files, mapped into memory: writing, reading, checking
-shard_manifest  the manifest of a shard set, and its README.md
+shard_manifest  the manifest of a shard set
 """

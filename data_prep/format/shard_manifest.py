@@ -1,8 +1,8 @@
-"""The manifest of a shard set: its options, counts and files. Its dataset card, which is the README.md."""
+"""The manifest of a shard set: its options, counts and files."""
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +13,13 @@ from common.files import checksums
 from common.files.atomic import write_text
 from common.files.checksums import FileEntry, content_checksum
 from common.files.json_files import Count, Probability
-from common.text import markdown_table
 from data_prep.text.languages import ENGLISH
 from data_prep.text.vocabulary import VOCABULARY_FILES
 
 FORMAT_VERSION = 1
 RULES_VERSION = 5
 """Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
-MANIFEST, CARD, DUPLICATES, OVERLAPS = "manifest.json", "README.md", "duplicates.jsonl", "overlaps.jsonl"
+MANIFEST, DUPLICATES, OVERLAPS = "manifest.json", "duplicates.jsonl", "overlaps.jsonl"
 
 LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{'|'.join(map(re.escape, (*VOCABULARY_FILES, DUPLICATES, OVERLAPS)))}")
 """The names of the files that a manifest lists."""
@@ -52,7 +51,6 @@ class ShardCounts:
         duplicates_left_out, similar_left_out, in_tasks_left_out: duplicates, documents that are similar to held-out
             ones, and others that overlap with task files; no other count but `documents` includes them.
         text_bytes: size of the documents in UTF-8.
-        sentences_per_document: entry i counts the documents of 2**(i-1) to 2**i - 1 sentences.
     """
 
     documents: Count = 0
@@ -70,7 +68,6 @@ class ShardCounts:
     in_tasks_left_out: Count = 0
     unknown_tokens: Count = 0
     text_bytes: Count = 0
-    sentences_per_document: list[Count] = field(default_factory=list)
 
     @property
     def removed(self) -> int:
@@ -89,15 +86,10 @@ class ShardManifest:
         seed, short_seq_prob, min_tokens, pack, split: the options of the job.
         documents_digest: hash of the corpus.
         sources: the directories that the documents came from, with their counts.
-        files: all files but the manifest and the card.
+        files: all files but the manifest.
         dedup: method by which duplicates were found.
         compared_digest: hash of the documents that were compared for duplicates.
-        duplicates: the first duplicates: {"removed": [directory, id], "kept": [directory, id]}. All are in
-            `duplicates.jsonl`.
         overlaps_digest: hash of the held-out documents and task files with which no document overlaps.
-        task_overlaps: for each task file the number of documents that overlap with it first. All names are in
-            `overlaps.jsonl`.
-        shard_megabytes: text of a shard that was asked for; 0 for the usual work units.
         language: codes of the languages of the documents, separated by a comma.
         rules_version: version of the rules that made the rows.
     """
@@ -117,10 +109,7 @@ class ShardManifest:
     files: list[ShardFile]
     dedup: str = "none"
     compared_digest: str = ""
-    duplicates: list[dict[str, list[str]]] = field(default_factory=list)
     overlaps_digest: str = ""
-    task_overlaps: dict[str, Count] = field(default_factory=dict)
-    shard_megabytes: Count = 0
     language: str = ENGLISH
     rules_version: Count = RULES_VERSION
     format_version: int = FORMAT_VERSION
@@ -159,69 +148,3 @@ def read_manifest(directory: Path) -> ShardManifest:
         raise UserError(f"{directory} {problem}; name one that `python -m data_prep shards` wrote to its end")
     remedy = "copy it again or make the shards again"
     return checksums.read_manifest(path, ShardManifest, FORMAT_VERSION, LISTED, remedy)
-
-
-def dataset_card(manifest: ShardManifest) -> str:
-    """Returns the card as Markdown, with the YAML header that the Hugging Face hub reads."""
-    counts = manifest.counts
-    rows = [
-        ("documents", f"{counts.documents:,}"),
-        ("left out (too short)", f"{counts.documents_left_out:,} with {counts.tokens_left_out:,} tokens"),
-        ("left out (duplicates)", f"{counts.duplicates_left_out:,} (--dedup {manifest.dedup})"),
-        *([("left out (like held-out text)", f"{counts.similar_left_out:,}")] * bool(manifest.overlaps_digest)),
-        *([("left out (in task files)", f"{counts.in_tasks_left_out:,}")] * bool(manifest.task_overlaps)),
-        ("sentences", f"{counts.sentences:,}"),
-        ("tokens", f"{counts.tokens:,}"),
-        ("unknown tokens", f"{counts.unknown_tokens:,}"),
-        ("segment pairs", f"{counts.pairs:,} ({counts.pairs_without_b:,} without B)"),
-        ("rows", f"{counts.rows:,} of {manifest.max_seq_length} positions, {100 * counts.fill:.2f} % full"),
-        ("most pairs in a row", f"{counts.max_pairs_in_row}"),
-        ("shards", f"{len(manifest.shards())}"),
-    ]
-    table = markdown_table(("", ""), rows)
-    sources = markdown_table(
-        ("corpus", "source", "documents", "bytes of text"),
-        ((s["directory"], s["source"], f"{s['documents']:,}", f"{s['text_bytes']:,}") for s in manifest.sources),
-    )
-    codes = manifest.language.split(",")
-    languages = json.dumps(codes[0] if len(codes) == 1 else codes)  # YAML, which reads no without quotes as false
-    (vocabulary,) = (file.name for file in manifest.files if file.name in VOCABULARY_FILES)
-    packing = "as many segment pairs as fit" if manifest.pack else "one segment pair"
-    return f"""---
-language: {languages}
-task_categories: [fill-mask]
----
-
-# ALBERT pre-training rows ({manifest.split} split)
-
-Text in rows of up to {manifest.max_seq_length} positions for masked language modelling and sentence-order prediction.
-Made by `python -m data_prep shards`.
-
-{table}
-
-{sources}
-
-## A row
-
-Each row holds {packing}, without special tokens, masks or padding: those are added when it is read.
-
-| column | type | meaning |
-|---|---|---|
-| tokens | list of uint16 | the tokens of its pairs, each lead, a, b, trail: the order of the text |
-| leads | list of uint16 | for each pair, tokens before its first whole sentence |
-| a_lengths | list of uint16 | for each pair, tokens of the whole sentences of segment A |
-| b_lengths | list of uint16 | for each pair, tokens of those of segment B; 0 in a segment without a partner |
-| trails | list of uint16 | for each pair, tokens behind its last whole sentence |
-| documents | list of uint32 (uint64 from number 2**32 on) | number of the document in the corpus, for each pair |
-
-`datasets.Dataset.from_file("shard-00000.arrow")` opens a shard.
-
-## How it was made
-
-- Text: {manifest.normalization}. Vocabulary: `{vocabulary}`, {manifest.vocabulary_size:,} pieces,
-  sha256 `{manifest.vocabulary_sha256}`.
-- Every token of every document with {manifest.min_tokens} tokens or more stands in exactly one pair.
-- A pair takes up to {manifest.max_seq_length - 3} tokens; with probability {manifest.short_seq_prob} fewer.
-- Seed {manifest.seed}.
-- `manifest.json` lists all files with their checksums; `python -m data_prep verify` checks them.
-"""

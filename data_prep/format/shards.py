@@ -1,22 +1,16 @@
 """The shard format, which training reads.
 
 A shard set is a directory of `shard-00000.arrow`, ... (Arrow IPC streams, which `datasets.Dataset.from_file` can map),
-the vocabulary (`spiece.model` or `tokenizer.json`), `README.md` (the dataset card) and `manifest.json`, which is
-written last.
+the vocabulary (`spiece.model` or `tokenizer.json`) and `manifest.json`, which is written last.
 
 A row contains as many segment pairs as fit into `max_seq_length` positions, as tokens and lengths. It stores what does
 not change: A and B in the order of the document, without special tokens, padding or masks. Training adds those, and
 swaps A and B, when it reads a row. So one shard set serves every objective and every epoch.
 
 Training maps the files for days. `block_checksums` of the files that were checked at the start tell `ShardSet.rows`
-what it must find later. A file that gets shorter meanwhile ends the process by SIGBUS, which becomes one line.
+what it must find later.
 """
 
-import ctypes
-import functools
-import os
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,15 +27,10 @@ from data_prep.format.shard_manifest import ShardFile, ShardManifest, describe_f
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 
 _UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")
-
-
-def _schema(documents: pa.DataType) -> pa.Schema:
-    types = [*((name, pa.uint16()) for name in _UINT16_COLUMNS), ("documents", documents)]
-    return pa.schema([pa.field(name, pa.list_(kind), nullable=False) for name, kind in types])
-
-
-SCHEMA, WIDE_SCHEMA = _schema(pa.uint32()), _schema(pa.uint64())
-"""Of a shard; and of one with document numbers of 2**32 or more."""
+_TYPES = {name: pa.uint16() for name in _UINT16_COLUMNS} | {"documents": pa.uint32()}
+SCHEMA = pa.schema([pa.field(name, pa.list_(kind), nullable=False) for name, kind in _TYPES.items()])
+MAX_DOCUMENTS = 1 << 32
+"""In a shard set: the number of a document is stored as uint32."""
 BLOCK_ROWS = 16
 """Rows that have one checksum together. They are read together, so few cost less and many need less memory."""
 
@@ -58,7 +47,7 @@ class ShardColumns(NamedTuple):
     tokens: NDArray[np.uint16]
     pair_offsets: NDArray[np.int32]
     parts: tuple[NDArray[np.uint16], ...]
-    documents: NDArray[np.uint32 | np.uint64]
+    documents: NDArray[np.uint32]
 
     def between(self, first: int, end: int) -> tuple[NDArray[Any], ...]:
         """What is stored of the rows `first` to `end` - 1: offsets of tokens, of pairs, tokens, parts, documents."""
@@ -92,7 +81,6 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
         UserError: the file is not a shard, or its counts and offsets do not fit `rows`, its buffers or each other.
     """
     remedy = f"run `python -m data_prep verify {path.parent}`"
-    _catch_bus_errors()
     try:
         # The arrays keep the mapping alive. The file is closed, because a set of thousands of shards would use up the
         # file descriptors.
@@ -101,7 +89,7 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
             batch.validate()
     except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
         raise UserError(f"{path} cannot be read as a shard ({one_line(error)}); {remedy}") from error
-    if batch.schema not in (SCHEMA, WIDE_SCHEMA) or batch.num_rows != rows:
+    if batch.schema != SCHEMA or batch.num_rows != rows:
         raise UserError(f"{path} has other columns than a shard, or not {rows} rows; {remedy}")
     tokens, *parts, documents = batch.columns
     offsets = [_view(column.offsets) for column in batch.columns]
@@ -156,44 +144,17 @@ def write_shard(
     def offsets(lengths: NDArray[np.int64]) -> pa.Array:
         return array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64()).cast(pa.int32())
 
-    schema = SCHEMA if documents.max(initial=0) < 2**32 else WIDE_SCHEMA
-    numbers = schema.field("documents").type.value_type
     token_offsets, pair_offsets = offsets(tokens_per_row), offsets(pairs_per_row)
     columns = [
         pa.ListArray.from_arrays(token_offsets, array(tokens.astype(np.uint16, copy=False), pa.uint16())),
         *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in parts),
-        pa.ListArray.from_arrays(pair_offsets, array(documents.astype(numbers.to_pandas_dtype()), numbers)),
+        pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
     ]
     with replacing(path) as temporary:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
         described = describe_file(temporary, len(tokens_per_row))
     return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)
-
-
-_reading = threading.local()
-"""`path`: what this thread reads from mapped files."""
-
-
-@functools.cache
-def _catch_bus_errors() -> object:
-    """Lets a bus error end this process with one line and status 2, if it comes from reading a mapped shard.
-
-    The handler must be one of C. Python calls its own handlers after the instruction that failed, which never ends.
-    """
-    libc = ctypes.CDLL(None)
-    libc.signal.restype = ctypes.c_void_p
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_int)
-    def handle(number: int) -> None:
-        if path := getattr(_reading, "path", None):
-            line = f"error: {path} became shorter or unreadable while it was read; copy it again, or check its disk\n"
-            os.write(2, line.encode(errors="replace"))
-            os._exit(2)
-        libc.signal(signal.SIGBUS, None)  # of other files: the instruction fails again, and the process ends by it
-
-    libc.signal(signal.SIGBUS, handle)
-    return handle  # kept alive by the cache
 
 
 class ShardRow(NamedTuple):
@@ -324,15 +285,12 @@ class ShardSet(Sequence[ShardRow]):
         # Rows that follow one another in a shard are read at once: a run adds a slice to the list.
         begins = np.flatnonzero((np.diff(rows, prepend=-1) != 1) | (np.diff(shards, prepend=-1) != 0))
         counts = np.append(begins[1:], len(rows)) - begins
-        _reading.path = self.directory
         slices = [] if indices.size else [self._columns(0).between(0, 0)]
         for shard, row, count in zip(shards[begins].tolist(), rows[begins].tolist(), counts.tolist()):
-            _reading.path = self._paths[shard]
             columns = self._columns(shard)
             self._check(shard, columns, row, row + count)
             slices.append(columns.between(row, row + count))
         found, lengths = _join(slices)
-        _reading.path = None
         wrong = _wrong_rows(found, lengths, self.manifest)
         if wrong.any():
             raise UserError(

@@ -4,8 +4,7 @@
     mpirun -n 16 python -m data_prep extract --source wikipedia --input enwiki-latest-pages-articles.xml.bz2 --out DIR
 
 Work unit k of the input becomes DIR/train-k.parquet and, with --held-out, DIR/held_out-k.parquet. So the bytes do not
-depend on the number of ranks or on interruptions. DIR/README.md tells `datasets.load_dataset` the splits.
-DIR/documents.json is written last.
+depend on the number of ranks or on interruptions. DIR/documents.json is written last.
 """
 
 import argparse
@@ -17,11 +16,9 @@ from typing import Any
 
 from common.command_line import below_one, positive
 from common.errors import UserError
-from common.files import atomic
 from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus.documents import (
-    CARD,
     HELD_OUT,
     LANGUAGE,
     MANIFEST,
@@ -33,7 +30,6 @@ from data_prep.corpus.documents import (
     PartFile,
     SkippedCount,
     divide,
-    documents_card,
     part_name,
     read_manifest,
     write_manifest,
@@ -47,7 +43,7 @@ from data_prep.sources.records import Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text.languages import check_language
 
-_FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document", "keep")
+_FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
 OWN_FLAGS = {
     "wikipedia": (),
     "books": (),
@@ -84,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
     flag("--title-field", metavar="NAME", help="field that contains a title")
     flag("--records-per-document", type=positive, metavar="N", help="consecutive records in a document (default 1)")
-    flag("--keep", metavar="CONDITION", help="on fields, such as 'language_score >= 0.65'; leaves out other records")
     flag = parser.add_argument_group("hub").add_argument
     flag("--subset", metavar="NAME", help="configuration of the dataset, such as 20231101.en")
     flag("--hub-split", metavar="NAME", help="split of the dataset (default train)")
@@ -100,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     with launch() as ranks:
         source = ranks.on_root(lambda: open_source(args))
         options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, LANGUAGE: source.language}
-        options |= {flag: getattr(args, flag) for flag in flags if flag != "keep" or args.keep}
+        options |= {flag: getattr(args, flag) for flag in flags}
         if args.held_out_by != DOCUMENT:
             options[HELD_OUT_BY] = args.held_out_by
         counts = {split: DocumentCounts() for split in (SPLITS if args.held_out else [TRAIN])}
@@ -117,9 +112,7 @@ def run(args: argparse.Namespace) -> None:
 def open_source(args: argparse.Namespace) -> Source:
     """Returns the raw collection that the command line names. UserError: it cannot be read."""
     paths, unit_bytes = [Path(path) for path in args.input], args.unit_megabytes << 20
-    fields = Fields(
-        args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1, args.keep
-    )
+    fields = Fields(args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1)
     source: Source
     if args.source == "wikipedia":
         source = Wikipedia(paths, unit_bytes, args.language)
@@ -161,7 +154,6 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
         if not total.documents:
             end_job(out, manifest.files)
             raise UserError(f"--input holds no document ({skipped}); check --source and --input")
-        atomic.write_unless_other(out / CARD, documents_card(manifest).encode())
         write_manifest(out, manifest)
         held_out = manifest.counts.get(HELD_OUT, DocumentCounts()).documents
         print(

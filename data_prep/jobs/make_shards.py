@@ -34,7 +34,6 @@ from data_prep.text.text_encoder import Encoder, without_cyclic_collection
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 
 MAX_SENTENCES_IN_MEMORY = 32_768  # encoded in one call; bounds the memory for Python objects
-MAX_NAMED_DUPLICATES = 20  # duplicates that the manifest lists
 
 seq_length = bounded(int, "whole number", lambda n: 16 <= n <= 65_535, "from 16 to 65535; the paper's is 512")
 """Positions in a row, as a type for argparse: lengths are stored as uint16."""
@@ -92,7 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--seed", type=natural, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")
     flag("--short-seq-prob", type=probability, default=0.1, metavar="P", help="share of shorter pairs (default: 0.1)")
     flag("--min-tokens", type=positive, default=16, metavar="N", help="least in a document (default: %(default)s)")
-    flag("--shard-size", type=positive, metavar="MB", help="text of a shard (default: up to 32; of 10 TB: 512)")
     flag("--no-pack", dest="pack", action="store_false", help="one pair in each row, as in the paper, not full rows")
     flag("--dedup", choices=("exact", "near", "none"), default="none", help="leave out duplicates (default: none)")
     flag("--against", type=Path, nargs="+", default=[], metavar="DIR", help="leave out duplicates of these, too")
@@ -166,8 +164,9 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     if args.against and args.dedup == "none":
         raise UserError("--against names documents to compare with, and --dedup is none; add --dedup near, or exact")
     vocabulary = Vocabulary.load(args.vocab)
-    unit_bytes = args.shard_size and args.shard_size << 20
-    corpus = open_corpus(args.documents, args.split, args.language, unit_bytes)
+    corpus = open_corpus(args.documents, args.split, args.language)
+    if (count := sum(unit.documents for unit in corpus.units)) > shards.MAX_DOCUMENTS:
+        raise UserError(f"--documents hold {count:,} documents, and at most {shards.MAX_DOCUMENTS:,} can be numbered")
     comparison = None
     if args.dedup != "none":
         comparison = dedup.compare(args.documents, args.split, corpus, args.against, args.dedup)
@@ -197,7 +196,6 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
         sources=corpus.sources,
         compared_digest=comparison.digest if comparison else "",
         overlaps_digest=others.digest if others else "",
-        shard_megabytes=args.shard_size or 0,
         counts=ShardCounts(),
         files=[],
     )
@@ -207,7 +205,7 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
 def _identity(manifest: ShardManifest) -> dict[str, Any]:
     """Everything that determines the rows."""
     content = asdict(manifest)
-    for name in ("vocabulary_size", "sources", "counts", "files", "duplicates", "task_overlaps"):
+    for name in ("vocabulary_size", "sources", "counts", "files"):
         del content[name]
     return content
 
@@ -289,7 +287,6 @@ def make_shard(
         tokens_left_out=made.tokens_left_out,
         unknown_tokens=int((kept == UNK_ID).sum()),
         text_bytes=text_bytes,
-        sentences_per_document=np.bincount(np.frexp(np.delete(sentences_per_document, list(removed)))[1]).tolist(),
     )
     return ShardRecord(
         files=[file],
@@ -336,11 +333,9 @@ def total_counts(records: list[ShardRecord], max_seq_length: int) -> ShardCounts
     """Adds up the counts of all units."""
     total = ShardCounts()
     for counts in (record.counts for record in records):
-        for name in vars(total).keys() - {"max_pairs_in_row", "sentences_per_document"}:
+        for name in vars(total).keys() - {"max_pairs_in_row"}:
             setattr(total, name, getattr(total, name) + getattr(counts, name))
         total.max_pairs_in_row = max(total.max_pairs_in_row, counts.max_pairs_in_row)
-        bins = itertools.zip_longest(total.sentences_per_document, counts.sentences_per_document, fillvalue=0)
-        total.sentences_per_document = [sum(pair) for pair in bins]
     if total.rows:
         total.fill = sum(record.positions for record in records) / (total.rows * max_seq_length)
     return total
@@ -349,29 +344,23 @@ def total_counts(records: list[ShardRecord], max_seq_length: int) -> ShardCounts
 def finish(
     out: Path, plan: JobPlan, files: list[ShardFile], duplicates: dedup.Duplicates, found: overlaps.Found
 ) -> None:
-    """On rank 0, after the last unit: writes the vocabulary, the duplicates, the card, and last the manifest."""
+    """On rank 0, after the last unit: writes the vocabulary, the duplicates, and last the manifest."""
     manifest, vocabulary, corpus, comparison, others = plan
     counts = manifest.counts
     manifest.files = [*files]
     if comparison is not None:
-        path = out / manifests.DUPLICATES
-        manifest.duplicates = dedup.write_names(path, comparison, duplicates)[:MAX_NAMED_DUPLICATES]
-        manifest.files.append(manifests.describe_file(path))
+        dedup.write_names(out / manifests.DUPLICATES, comparison, duplicates)
+        manifest.files.append(manifests.describe_file(out / manifests.DUPLICATES))
     if others is not None:
         overlaps.write_names(out / manifests.OVERLAPS, others, corpus, found)
         manifest.files.append(manifests.describe_file(out / manifests.OVERLAPS))
-        manifest.task_overlaps = dict.fromkeys(others.tasks, 0) | Counter(
-            others.tasks[o] for o in found.in_tasks.values()
-        )
     atomic.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
-    # Users may edit the card, so the manifest does not list it. It lists every other file with its checksum.
     manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
-    atomic.write_unless_other(out / manifests.CARD, manifests.dataset_card(manifest).encode())
     manifests.write_manifest(out, manifest)
     print(
         f"shards: wrote {out}: {counts.rows:,} rows of {manifest.max_seq_length} in {len(files)} shards, "
         f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; of {counts.documents:,} "
         f"documents {counts.documents_left_out:,} left out as too short, {counts.duplicates_left_out:,} as duplicates"
         + (f", {counts.similar_left_out:,} as similar to held-out ones" if others and others.held_out.units else "")
-        + (f", {counts.in_tasks_left_out:,} as in the files of --not-in" if manifest.task_overlaps else "")
+        + (f", {counts.in_tasks_left_out:,} as in the files of --not-in" if others and others.tasks else "")
     )

@@ -1,14 +1,11 @@
-"""Records with a field of text: JSON lines, CSV, Parquet, and datasets of the hub. Files of lines may be compressed.
+"""Records with a field of text: JSON lines, Parquet, and datasets of the hub. Files of lines may be compressed.
 
-The first record of each file (of CSV, Parquet and the hub, the columns) is checked before anything is written. If it
-has no text, --text-field is wrong. Later errors lose as little as possible. A record that cannot be read is skipped.
-Damage in a compressed file or in CSV loses the rest of the file. Damage in a Parquet file loses the rest of the row
-group.
+The first record of each file (of Parquet and the hub, the columns) is checked before anything is written. If it has no
+text, --text-field is wrong. Later errors lose as little as possible. A record that cannot be read is skipped. Damage in
+a compressed file loses the rest of the file. Damage in a Parquet file loses the rest of the row group.
 """
 
 import contextlib
-import csv
-import functools
 import itertools
 import json
 import re
@@ -22,15 +19,13 @@ import pyarrow as pa
 from common.errors import UserError, one_line
 from data_prep.corpus.documents import Document, parquet_file
 from data_prep.sources import Skipped, Source, find_files
-from data_prep.sources.books import decode
 from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, compression, is_of_the_system, lines
 
-_FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson|csv|tsv){COMPRESSED}|parquet$)", re.IGNORECASE)
+_FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson){COMPRESSED}|parquet$)", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
-_CSV = re.compile(rf"\.(?:csv|tsv){COMPRESSED}", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
-EMPTY, LEFT_OUT = "no text", "left out by --keep"
+EMPTY = "no text"
 MAX_NAMES_SHOWN = 20
 
 
@@ -41,56 +36,31 @@ class Fields:
     Attributes:
         text, id, title: names of the fields (or columns). id and title may be missing in a record; None ignores them.
         per_document: number of consecutive records in one document, for records that are sentences or paragraphs.
-        keep: condition that a record must meet, see `condition`; None: all are kept.
     """
 
     text: str = "text"
     id: str | None = None
     title: str | None = None
     per_document: int = 1
-    keep: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """The names that are read."""
-        names = [name for name in (self.text, self.id, self.title) if name is not None]
-        if self.keep is None:
-            return names
-        context = condition(self.keep).context
-        return [*names, *sorted(context.symbols - {*names, *context.builtins})]
+        return [name for name in (self.text, self.id, self.title) if name is not None]
 
     def check_columns(self, place: str, columns: Sequence[str]) -> None:
         """Raises UserError unless the columns of a file or dataset have all names."""
         for column in self.columns:
             if (times := columns.count(column)) != 1:
                 shown = ", ".join(columns[:MAX_NAMES_SHOWN])
-                flag = "--text-field" if column in (self.text, self.id, self.title) else "the names in --keep"
-                raise UserError(f"{place} has {times} columns called {column!r}; choose {flag} among {shown}")
-
-
-@functools.cache
-def condition(expression: str) -> Any:
-    """Returns the `rule_engine.Rule` of --keep. UserError: it is none.
-
-    The library has a grammar of its own and walks the parsed tree. Nothing is evaluated as Python.
-    """
-    import rule_engine  # takes 0.2 s to import, and only --keep needs it
-
-    try:
-        context = rule_engine.Context(
-            resolver=rule_engine.resolve_item, default_value=None, mapping_attribute_lookup=False
-        )
-        return rule_engine.Rule(expression, context)
-    except rule_engine.EngineError as error:
-        raise UserError(f"--keep {expression!r}: {one_line(error.message)}; write it as in 'score >= 0.65'") from error
+                raise UserError(f"{place} has {times} columns called {column!r}; choose --text-field among {shown}")
 
 
 @dataclass(frozen=True)
 class FileRange:
     """The lines that begin in bytes [begin, end) of a JSON file, or the row groups [begin, end) of a Parquet file.
 
-    A compressed file and one of CSV are one range, from 0 to the size. name: path relative to the --input that contains
-    it.
+    A compressed file is one range, from 0 to the size. name: path relative to the --input that contains it.
     """
 
     path: Path
@@ -103,10 +73,10 @@ class Records(Source):
     """A `Source`: files of records. A work unit is a list of `FileRange`, so that small files share one."""
 
     def __init__(self, paths: Sequence[Path], fields: Fields, unit_bytes: int) -> None:
-        """UserError: a path is missing or contains no such file, or a file of CSV or Parquet lacks a column."""
+        """UserError: a path is missing or contains no such file, or a Parquet file lacks a column."""
         super().__init__()
         self.fields, self._unit_bytes = fields, unit_bytes
-        kind = ".jsonl, .jsonl.gz, .jsonl.zst, .csv or .parquet file"
+        kind = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet file"
         self.plan([file for path in paths for file in find_files(path, _FILE.search, kind)])
 
     def plan_file(self, path: Path, name: str, size: int) -> None:
@@ -114,11 +84,8 @@ class Records(Source):
         if _PARQUET.search(name):
             self._plan_parquet(path, name)
             return
-        if is_csv := _CSV.search(name) is not None:
-            next(self._read_csv(FileRange(path, name, 0, size)), None)  # which checks its columns
-        else:
-            check_first(path, self.fields)
-        step = max(size, 1) if is_csv or compression(path) else self._unit_bytes
+        check_first(path, self.fields)
+        step = max(size, 1) if compression(path) else self._unit_bytes
         for begin in range(0, size, step):
             part = FileRange(path, name, begin, min(begin + step, size))
             self.add_part(part, min(step, size - begin), self._unit_bytes)
@@ -143,8 +110,7 @@ class Records(Source):
     def read(self, unit: Sequence[FileRange]) -> Iterator[Document | Skipped]:
         """Yields the documents of a work unit. The last one of a range may consist of fewer records."""
         for part in unit:
-            read = self._read_csv if _CSV.search(part.name) else self._read_lines
-            read = self._read_parquet if _PARQUET.search(part.name) else read
+            read = self._read_parquet if _PARQUET.search(part.name) else self._read_lines
             yield from joined(read(part), self.fields.per_document)
 
     def _read_lines(self, part: FileRange) -> Iterator[Document | Skipped]:
@@ -152,34 +118,6 @@ class Records(Source):
             self.consumed += line.size
             if line.content is None or not line.content.isspace():
                 yield parse_line(line.content, self.fields, f"{part.name}:{line.offset}")
-
-    def _read_csv(self, part: FileRange) -> Iterator[Document | Skipped]:
-        """Reads a file whose first row names the fields. All values are text."""
-
-        def text() -> Iterator[str]:
-            for line in lines(part.path):
-                self.consumed += line.size
-                if (
-                    line.content is None
-                    or len(line.content) > MAX_TEXT_BYTES
-                    or (content := decode(line.content)) is None
-                ):
-                    raise csv.Error
-                yield content
-
-        csv.field_size_limit(MAX_TEXT_BYTES)
-        is_tsv = re.search(r"\.tsv\b", part.name, re.IGNORECASE)
-        rows = csv.reader(text(), "excel-tab" if is_tsv else "excel")
-        number = -1
-        try:
-            self.fields.check_columns(str(part.path), names := next(rows, []))
-            for number, row in enumerate(rows):
-                if len(row) == len(names):
-                    yield to_document(dict(zip(names, row)), self.fields, f"{part.name}:{number}")
-                elif row:
-                    yield Skipped(f"{part.name}:{number}", "not as many fields as the first row")
-        except csv.Error:
-            yield Skipped(f"{part.name}:{number + 1}", "damaged")
 
     def _read_parquet(self, part: FileRange) -> Iterator[Document | Skipped]:
         with parquet_file(part.path) as parquet:
@@ -264,7 +202,7 @@ def check_first(path: Path, fields: Fields) -> None:
     for number, line in enumerate(lines(path), 1):
         if line.content is None or not line.content.isspace():
             item = parse_line(line.content, fields, path.name)
-            if isinstance(item, Skipped) and item.reason not in (EMPTY, LEFT_OUT):
+            if isinstance(item, Skipped) and item.reason != EMPTY:
                 raise UserError(f"{path}, line {number}: {item.reason}; check --input, --source and --text-field")
             return
 
@@ -295,8 +233,6 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
         return Skipped(place, "no field of text")
     if len(text) > MAX_TEXT_BYTES:  # a record of Parquet or of the hub
         return Skipped(place, "too long")
-    if fields.keep and (reason := why_left_out(record, fields.keep)):
-        return Skipped(place, reason)
     paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())
     prose = "\n".join(filter(None, paragraphs))
     if not prose:
@@ -304,16 +240,6 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
     identity, title = (record.get(name) if name else None for name in (fields.id, fields.title))
     name = place if identity is None else _encodable(str(identity))
     return Document(name, "" if title is None else _encodable(str(title)), prose)
-
-
-def why_left_out(record: dict[str, Any], expression: str) -> str:
-    """Returns why --keep leaves a record out; "" if it keeps it."""
-    from rule_engine import EngineError
-
-    try:
-        return "" if condition(expression).matches(record) else LEFT_OUT
-    except EngineError:
-        return "a field of --keep is missing or has another type"
 
 
 def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Document | Skipped]:
