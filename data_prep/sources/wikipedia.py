@@ -8,7 +8,6 @@ block of a .bz2 file.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -193,14 +192,6 @@ def parse_page(raw: bytes) -> ElementTree.Element:
     return page
 
 
-def _saved_on(page: ElementTree.Element) -> date | None:
-    """Returns the day on which a page's text was saved; None if the export does not tell."""
-    try:
-        return date.fromisoformat(page.findtext("revision/timestamp", "")[:10])
-    except ValueError:
-        return None
-
-
 def is_nested_too_deeply(text: str) -> bool:
     """Whether so many templates or links begin inside others that the time to render them would have no bound."""
     depth = 0
@@ -228,7 +219,7 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Document | 
     elif is_nested_too_deeply(wikitext):
         reason = "nested too deeply"
     if reason is None:
-        text = to_prose(wikitext, _saved_on(page), site)
+        text = to_prose(wikitext, site)
         if text:
             return Document(page.findtext("id", ""), title, text)
         reason = "no prose"

@@ -2,8 +2,7 @@
 
 Other packages use `to_prose` and the `Site` that it needs. Its stages, in order:
 
-    tags        comments, extension tags (<ref>, <math>, <nowiki>), superscripts, variants of a language
-    latex       formulas -> text, for `tags`
+    tags        comments, extension tags (<ref>, <math>, <nowiki>), formulas, superscripts, variants of a language
     markup      `to_prose` itself; sections, templates, links, tables, flat markup
     templates/  what each template becomes, for `markup`
     paragraphs  which lines form paragraphs, which of them are prose, and the punctuation around removed things

@@ -7,7 +7,6 @@ import html
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date
 from functools import partial
 
 from data_prep.wikitext.markers import PIPE, REMOVED, strip_markers
@@ -53,22 +52,19 @@ _NESTED = re.compile(
 _LANGUAGE_LINK = re.compile(r"\s*(?:[a-z]{2,3}|simple|zh-[a-z-]+|be-x-old|roa-[a-z]+|bat-smg|fiu-vro)\s*:\s*\S")
 
 
-def to_prose(wikitext: str, written: date | None = None, site: Site = ENGLISH_SITE) -> str:
+def to_prose(wikitext: str, site: Site = ENGLISH_SITE) -> str:
     """Returns the running text of a page: paragraphs separated by one "\n"; "" if there is none.
 
     Tables, boxes, files, references, headings and the sections after the text are left out. So are list items that are
     not sentences. BERT uses the same rule for Wikipedia (section 3.1 of its paper): text passages, no lists, tables or
     headers.
 
-    Args:
-        wikitext: of the page.
-        written: when the page was saved, which {{CURRENTYEAR}} and {{age|...}} show.
-        site: the wiki that the page is from.
+    site: the wiki that the page is from.
     """
     text = render_tags(strip_markers(wikitext))
     if site.variants:
         text = choose_variants(text, site.variants)
-    text = flatten(drop_sections(text, site), written, site)
+    text = flatten(drop_sections(text, site), site)
     text = _LINK.sub(lambda match: match[1] or REMOVED, text)
     if "''" in text:
         text = _BOLD_HEADING.sub("\n", text)
@@ -142,7 +138,7 @@ class _Frame:
 _RenderTemplate = Callable[[str, str], str]
 
 
-def flatten(text: str, written: date | None = None, site: Site = ENGLISH_SITE) -> str:
+def flatten(text: str, site: Site = ENGLISH_SITE) -> str:
     """Replaces templates, links and tables by the words that a reader sees in their place.
 
     Tables, files and categories are removed. `templates` tells what templates become. An end without a beginning is
@@ -150,10 +146,9 @@ def flatten(text: str, written: date | None = None, site: Site = ENGLISH_SITE) -
 
     Args:
         text: the wikitext without extension tags.
-        written: when the page was saved.
         site: the wiki that it is from.
     """
-    render = partial(render_template, written=written, site=site)
+    render = partial(render_template, site=site)
     stack = [_Frame("")]
     parts = stack[0].parts
     position = 0

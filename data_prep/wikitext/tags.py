@@ -1,10 +1,12 @@
-"""Renders tags: extension tags such as <ref> and <math>, <sup> and <sub>, and the variants of words, -{...}-."""
+"""Renders tags: extension tags such as <ref>, formulas, <sup> and <sub>, and the variants of words, -{...}-."""
 
 import html
+import logging
 import re
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
-from data_prep.wikitext.latex import to_text
 from data_prep.wikitext.markers import REMOVED, escape_markup
 
 _DROPPED = (
@@ -26,6 +28,13 @@ _EXTENSION = re.compile(
 )
 
 _BLANK = r"(?:~|\\[ ,;])"  # in LaTeX
+_NO_TEXT = re.compile(r"\\(?:left|right)\s*\.|\\(?:operatorname|mbox|hbox|ce|vec)\b\s*")
+_BLANK_BETWEEN_NAMES = re.compile(r"(\\(?!frac|sqrt|left|right)[A-Za-z]+) (?=\\)")
+_LATEX_SCRIPT = re.compile(r"([\^_])\s*\{([^{}]*)\}")
+_FRACTION = re.compile(r"\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}|\{([^{}]*)\\over\b([^{}]*)\}")
+_ONE_TERM = re.compile(r"-?\w+|[-+*'′]|[^\x00-\x7f]|\\[A-Za-z]+\s*|\([^()]*\)")
+MAX_FORMULA = 5_000
+"""Characters of the longest formula that is read. A longer one, or one with too many nested groups, shows nothing."""
 
 _SCRIPT = re.compile(r"<(sup|sub)\b[^<>]*>([^<>]*)</\1\s*>", re.IGNORECASE)
 _MAX_SCRIPTS = 3  # of nested scripts; the tags of deeper ones are removed like other tags
@@ -61,10 +70,41 @@ def _render(match: re.Match[str]) -> str:
     if match["code"] is not None:
         return escape_markup(match["code"])
     if match["latex"] is not None:
-        return escape_markup(_between_words(match, to_text(match["latex"])))
+        return escape_markup(_between_words(match, formula_to_text(match["latex"])))
     if match[0].startswith("<!--"):
         return ""
     return REMOVED
+
+
+def formula_to_text(latex: str) -> str:
+    """Writes LaTeX in one line, by pylatexenc: `\\frac{a}{b}` a/b, `x^{n-1}` x^(n-1), `\\alpha` α, `\\leq` ≤.
+
+    Any string is accepted. Commands that are not known show nothing. The work grows linearly with the length.
+    """
+    if len(latex) > MAX_FORMULA:
+        return ""
+    latex = re.sub(r"\\[tdc]frac", r"\\frac", _NO_TEXT.sub("", latex))
+    latex = _BLANK_BETWEEN_NAMES.sub(r"\1~", latex)  # which LaTeX would drop
+    for _ in range(3):  # the innermost groups first
+        latex = _LATEX_SCRIPT.sub(lambda m: f"{m[1]}{_bracketed(m[2])}", latex)
+        latex = _FRACTION.sub(lambda m: f"{_bracketed(m[1] or m[3])}/{_bracketed(m[2] or m[4])}", latex)
+    try:
+        return " ".join(_converter().latex_to_text(latex).split())
+    except (RecursionError, ValueError, TypeError, LookupError):  # what the library raises for damaged formulas
+        return ""
+
+
+@cache
+def _converter() -> Any:
+    from pylatexenc.latex2text import LatexNodes2Text  # takes a tenth of a second to import
+
+    logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # it warns of each damaged formula
+    return LatexNodes2Text(math_mode="text", strict_latex_spaces="based-on-source")
+
+
+def _bracketed(term: str | None) -> str:
+    term = (term or "").strip()
+    return term if not term or _ONE_TERM.fullmatch(term) else f"({term})"
 
 
 def _between_words(match: re.Match[str], formula: str) -> str:

@@ -1,8 +1,7 @@
 """Renders {{templates}} that stand inside sentences as the words that a reader sees.
 
 arguments    the arguments of a template, and the patterns of `templates.toml`
-words        functions of templates of words, names, languages and sounds
-quantities   functions of templates of numbers, quantities, money, dates and ages
+functions    functions of the templates that no pattern can show
 
 The definitions of templates are pages of the wiki, which are not available here. So `templates.toml` says what the
 templates show that contain words: a pattern, or a function of the modules above. They were chosen by their counts in
@@ -12,15 +11,12 @@ Elsewhere it becomes REMOVED.
 """
 
 import re
-from datetime import date
 
 from data_prep.wikitext.markers import EQUALS, PIPE, REMOVED, escape_markup
 from data_prep.wikitext.site import ENGLISH_SITE, Site, read_table, template_name
-from data_prep.wikitext.templates import quantities, words
 from data_prep.wikitext.templates.arguments import RENDERERS, Arguments, names
+from data_prep.wikitext.templates.functions import find_unit
 
-RENDERER_MODULES = (quantities, words)
-"""Their import registers the functions."""
 _TABLE = read_table("templates.toml")
 _DROPPED = frozenset(names(_TABLE["dropped"]["names"]))
 _DROPPED_BEGINNINGS = tuple(names(_TABLE["dropped"]["beginnings"]))
@@ -45,13 +41,12 @@ _FEW_WORDS = re.compile(
 )
 
 
-def render_template(content: str, before: str, written: date | None = None, site: Site = ENGLISH_SITE) -> str:
+def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str:
     """Returns what {{content}} shows, or REMOVED if it is not part of a sentence.
 
     Args:
         content: the text between the braces, without anything nested.
         before: the text before the template; only its last characters matter.
-        written: when the page was saved, for templates that show the date.
         site: the wiki that the page is from.
     """
     title, _, rest = content.partition("|")
@@ -63,7 +58,7 @@ def render_template(content: str, before: str, written: date | None = None, site
         return REMOVED
     if pattern is None and name in _SIGNS:
         return _SIGNS[name]
-    arguments = Arguments.parse(name, rest, written, site)
+    arguments = Arguments.parse(name, rest, site)
     if pattern is None:
         pattern = _find_pattern(name, arguments)
     if pattern is not None:
@@ -92,7 +87,7 @@ def _show_unknown(arguments: Arguments, before: str) -> str:
         return words
     if second.replace(".", "").isdecimal():  # a date or a calculation
         return REMOVED
-    unit = quantities.find_unit(second)
+    unit = find_unit(second)
     return f"{words} {unit.symbol}" if unit else words
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date
 
 from data_prep.wikitext.site import ENGLISH_SITE, Site, grouped
 
@@ -19,20 +18,18 @@ class Arguments:
         template: the name of the template, in lower case.
         positional: arguments by position, stripped. A numbered one ("1=...") is here, too.
         named: other arguments by key (in lower case), stripped.
-        written: when the page was saved; None if that is not known.
         site: the wiki that the page is from.
     """
 
     template: str
     positional: list[str] = field(default_factory=list)
     named: dict[str, str] = field(default_factory=dict)
-    written: date | None = None
     site: Site = ENGLISH_SITE
 
     @classmethod
-    def parse(cls, template: str, text: str, written: date | None = None, site: Site = ENGLISH_SITE) -> "Arguments":
+    def parse(cls, template: str, text: str, site: Site = ENGLISH_SITE) -> "Arguments":
         """Parses "a|b|key=c", which contains nothing nested."""
-        result = cls(template, written=written, site=site)
+        result = cls(template, site=site)
         numbered: dict[int, str] = {}
         for part in text.split("|") if text else ():
             match = _NAMED.match(part) if "=" in part else None

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.wikitext.latex import to_text
+from data_prep.wikitext.tags import formula_to_text
 
 RENDERED = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("latex", "text"), RENDERED["formulas"])
 def test_formulas(latex: str, text: str) -> None:
-    assert to_text(latex) == text
+    assert formula_to_text(latex) == text
 
 
 _PIECES = [
@@ -26,7 +26,7 @@ _PIECES = [
 @given(st.lists(st.sampled_from(_PIECES), max_size=40).map("".join))
 def test_any_string_is_accepted(latex: str) -> None:
     """Damaged formulas are frequent in exports. Whatever they hold, one line comes out."""
-    text = to_text(latex)
+    text = formula_to_text(latex)
     assert text == " ".join(text.split())
 
 
@@ -34,4 +34,4 @@ def test_any_string_is_accepted(latex: str) -> None:
     "piece", ["{", r"\frac", r"\sqrt[", "^", r"\left.", r"\text{", r"{a \over", r"\begin{array}", r"\xrightarrow["]
 )
 def test_many_beginnings_are_read_in_one_pass(piece: str) -> None:
-    assert isinstance(to_text(piece * 50_000), str)  # if the work grew as the square, this would take hours
+    assert isinstance(formula_to_text(piece * 50_000), str)  # if the work grew as the square, this would take hours
