@@ -23,7 +23,7 @@ from common.files import checksums
 from common.files.atomic import replacing, write_text
 from common.files.checksums import FileEntry, content_checksum, file_checksum
 from common.files.json_files import Count
-from data_prep.text.languages import ENGLISH
+from data_prep.text import ENGLISH
 
 FORMAT_VERSION = 1
 TRAIN, HELD_OUT = "train", "held_out"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from data_prep.corpus.documents import list_parts, opened_part, read_manifest, spelled
-from data_prep.text.languages import ENGLISH, check_language
+from data_prep.text import ENGLISH, check_language
 
 # Bytes of text in a work unit. A unit is large enough that its partly filled last row and its files cost little. It is
 # small enough that a few can be repeated after an interruption, and that a rank needs far less than 1 GB.

@@ -13,7 +13,7 @@ from common.files import checksums
 from common.files.atomic import write_text
 from common.files.checksums import FileEntry, content_checksum
 from common.files.json_files import Count, Probability
-from data_prep.text.languages import ENGLISH
+from data_prep.text import ENGLISH
 from data_prep.text.vocabulary import VOCABULARY_FILES
 
 FORMAT_VERSION = 1

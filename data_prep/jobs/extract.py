@@ -41,7 +41,7 @@ from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.records import Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
-from data_prep.text.languages import check_language
+from data_prep.text import check_language
 
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
 OWN_FLAGS = {

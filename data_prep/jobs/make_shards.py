@@ -28,7 +28,7 @@ from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
-from data_prep.sources.tasks import task_files, task_texts
+from data_prep.sources.records import task_files, task_texts
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder, without_cyclic_collection
 from data_prep.text.vocabulary import UNK_ID, Vocabulary

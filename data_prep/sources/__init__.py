@@ -4,11 +4,10 @@ A `Source` cuts its input into work units, which any rank can read alone and in 
 documents. Where it cuts depends on the input alone.
 
     opening    opens files, decompressed
-    wikipedia  MediaWiki XML exports
-    bzip2      random access to .bz2 files
+    wikipedia  MediaWiki XML exports, and random access to .bz2 files
     books      text files, one book each
-    records    records with a field of text: JSON lines, CSV, Parquet, and what `datasets.load_dataset` can stream
-    tasks      texts of the files of tasks, which documents must not overlap with
+    records    records with a field of text: JSON lines, Parquet, and what `datasets.load_dataset` can stream; also the
+               texts of the files of tasks, which documents must not overlap with
     sample     downloads the sample corpus (the job `sample`)
 """
 
@@ -24,7 +23,7 @@ import xxhash
 from common.errors import UserError
 from common.progress_bar import Progress
 from data_prep.corpus.documents import Document, spelled
-from data_prep.text.languages import ENGLISH
+from data_prep.text import ENGLISH
 
 # The fingerprint of a file covers all of its content up to this many bytes. Of a larger file it covers this many bytes,
 # in evenly spread blocks, so that an export of 100 GB is not read twice.

@@ -20,7 +20,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
 from common.normalization import ALBERT_NORMALIZATION, Normalization
-from data_prep.text.languages import ENGLISH
+from data_prep.text import ENGLISH
 from data_prep.text.normalize import normalize, normalize_word
 from data_prep.text.vocabulary import (
     CLS_ID,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.text.languages import ENGLISH
+from data_prep.text import ENGLISH
 from data_prep.text.sentences import split_sentences
 from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED, UNKNOWN_AMOUNT, unescape_markup
 

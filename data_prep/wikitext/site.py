@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.text.languages import ENGLISH
+from data_prep.text import ENGLISH
 
 # Keys of the namespaces whose links show nothing: media, special pages, users, files, templates, categories.
 HIDDEN_NAMESPACES = (-2, -1, 2, 6, 10, 14)

@@ -15,7 +15,7 @@ from data_prep.corpus import overlaps
 from data_prep.corpus.documents import Document
 from data_prep.corpus.overlaps import RunReader, plain
 from data_prep.format import shards
-from data_prep.sources.tasks import task_texts
+from data_prep.sources.records import task_texts
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
 from tests.data_prep.corpus.test_dedup import text_of, write

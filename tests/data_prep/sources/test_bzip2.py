@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from data_prep.sources.bzip2 import Bzip2File
+from data_prep.sources.wikipedia import Bzip2File
 
 
 def noise(count: int, seed: int = 0) -> bytes:
