@@ -124,7 +124,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         Fingerprinter(method).of(texts)
         dedup[method] = text_bytes / (time.process_time() - begun)
     peaks.append(job(*command, scratch / "near", "--dedup", "near").peak_bytes)
-    parts = ["--held-out", 0.02, "--held-out-by", "part", "--out", scratch / "parts"]
+    parts = ["--held-out", 0.1, "--out", scratch / "parts"]
     job("extract", "--source", "books", "--input", args.books, *parts)
     split = ["shards", "--documents", scratch / "parts", "--vocab", args.vocab, "--out"]
     clean = [timed_job(*split, scratch / f"clean{number}").cpu_seconds for number in range(args.rounds)]

@@ -6,7 +6,6 @@ one file for each split and work unit. `documents.json` is written last and list
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -31,8 +30,6 @@ SPLITS = (TRAIN, HELD_OUT)
 MANIFEST = "documents.json"
 LANGUAGE = "language"
 """The option that records a language other than English."""
-PART_CHARACTERS = 10_000
-"""Least size of a part that is held out of a document: some 1,600 English words."""
 MAX_EXAMPLES = 5
 """Names of skipped input that a manifest lists for each reason."""
 LISTED = re.compile(r"(?:train|held_out)-\d{5,}\.parquet")
@@ -111,7 +108,7 @@ class DocumentsManifest:
 
     Attributes:
         source: kind of the raw collection.
-        inputs: what was read: names, sizes and fingerprints, or whatever identifies the input.
+        inputs: what was read: names and sizes, or whatever identifies the input.
         options: the flags that decide the output, such as the held-out fraction.
         counts: counts of each split.
         raw_bytes: size of the decompressed input, markup included.
@@ -141,27 +138,6 @@ def is_held_out(document_id: str, fraction: float) -> bool:
     """
     digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < fraction * 2.0**64
-
-
-def divide(document: Document, fraction: float, by_part: bool) -> Iterator[tuple[str, Document]]:
-    """Yields the documents that the split makes of one, each with its split.
-
-    by_part: a part of about `PART_CHARACTERS` is held out or not, whole paragraphs each, by the document's id and the
-    part's number. Neighbours of one split are one document. Otherwise the whole document is held out or not.
-    """
-    parts: list[list[str]] = [[]]
-    for paragraph in document.text.split("\n") if by_part else [document.text]:
-        if sum(map(len, parts[-1])) >= PART_CHARACTERS:
-            parts.append([])
-        parts[-1].append(paragraph)
-    if len(parts) == 1:
-        yield HELD_OUT if is_held_out(document.id, fraction) else TRAIN, document
-        return
-    numbered = itertools.groupby(enumerate(parts), lambda part: is_held_out(f"{document.id}#{part[0]}", fraction))
-    for held_out, group in numbered:
-        numbers, texts = zip(*group)
-        text = "\n".join(itertools.chain.from_iterable(texts))
-        yield HELD_OUT if held_out else TRAIN, Document(f"{document.id}#{numbers[0]}", document.title, text)
 
 
 def spelled(name: str) -> str:

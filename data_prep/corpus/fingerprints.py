@@ -82,6 +82,15 @@ class WordHashes(dict[str, int]):
         return value
 
 
+def hash_runs(words: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:
+    """Returns the hash of each run of `length` words, in order, of the hashes of at least so many words."""
+    count = len(words) - length + 1
+    runs = words[:count].copy()
+    for offset in range(1, length):
+        runs = runs * _MULTIPLIER + words[offset : offset + count]
+    return runs
+
+
 class Fingerprinter:
     """Computes the fingerprints of documents. Its cache of words affects the speed only."""
 
@@ -105,12 +114,7 @@ class Fingerprinter:
         hashes = hashes[hashes != 0]  # (W,)
         if not len(hashes):
             return np.zeros(1, np.uint64)
-        length = min(SHINGLE_WORDS, len(hashes))
-        count = len(hashes) - length + 1
-        runs = hashes[:count].copy()
-        for offset in range(1, length):
-            runs = runs * _MULTIPLIER + hashes[offset : offset + count]
-        return runs
+        return hash_runs(hashes, min(SHINGLE_WORDS, len(hashes)))
 
     def _near(self, texts: Iterable[str]) -> Fingerprints:
         sets = [self.shingles(text) for text in texts]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from common.files.atomic import write_text
 from data_prep.corpus.dedup import names_of, write_array
-from data_prep.corpus.fingerprints import LONG_TEXT, WordHashes, skeleton
+from data_prep.corpus.fingerprints import LONG_TEXT, WordHashes, hash_runs, skeleton
 from data_prep.corpus.work_units import Corpus, WorkUnit, read_texts
 from data_prep.text.normalize import normalize
 from data_prep.text.text_encoder import text_array
@@ -40,7 +40,6 @@ HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
 _BATCH_CHARACTERS = 1 << 22
 _MAX_WORDS = 1 << 20  # in the table before it is emptied
-_MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _NO_LETTER = re.compile(r"[\W_]+")
 
@@ -68,8 +67,6 @@ class RunReader:
 
     def __init__(self, length: int, spell: Callable[[str], str]) -> None:
         self.length, self._hashes = length, WordHashes(spell)
-        self._powers = np.ones(1, np.uint64)
-        self._inverses = np.ones(1, np.uint64)
 
     def read(self, texts: Iterable[str]) -> Iterator[Runs]:
         """Yields the runs of batches of whole texts, which are numbered from 0."""
@@ -102,19 +99,9 @@ class RunReader:
         count = len(words) - self.length + 1
         if count <= 0:
             return _NO_RUNS
-        # The hash of a run is the sum of each word's hash times a power of the multiplier, from differences of sums.
-        self._extend_powers(len(words))
-        sums = np.append(np.uint64(0), np.cumsum(words * self._powers[: len(words)], dtype=np.uint64))
-        hashes = (sums[self.length :] - sums[:count]) * self._inverses[:count]
+        hashes = hash_runs(words, self.length)
         inside = numbers[:count] == numbers[self.length - 1 :]
         return Runs(numbers[:count][inside], hashes[inside])
-
-    def _extend_powers(self, count: int) -> None:
-        if len(self._powers) < count:
-            self._powers, self._inverses = (
-                np.append(np.uint64(1), np.cumprod(np.full(count, factor, np.uint64), dtype=np.uint64))
-                for factor in (_MULTIPLIER, pow(_MULTIPLIER, -1, 1 << 64))
-            )
 
 
 class Index(NamedTuple):

@@ -29,7 +29,7 @@ from data_prep.corpus.documents import (
     DocumentsManifest,
     PartFile,
     SkippedCount,
-    divide,
+    is_held_out,
     part_name,
     read_manifest,
     write_manifest,
@@ -52,7 +52,6 @@ OWN_FLAGS = {
     "hub": (*_FIELD_FLAGS, "subset", "hub_split"),
 }
 """For each kind of collection the flags that only some kinds use; it refuses those of the others."""
-HELD_OUT_BY, DOCUMENT, PART = "held_out_by", "document", "part"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--input", required=True, nargs="+", metavar="PATH", help="files or directories (hub: names)")
     flag("--out", type=Path, required=True, metavar="DIR", help="directory to write documents to")
     flag("--held-out", type=below_one, default=0.0, metavar="FRACTION", help="of documents kept out of training")
-    flag("--held-out-by", choices=(DOCUMENT, PART), default=DOCUMENT, help="part: where documents are few and long")
     flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
     flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
     flag = parser.add_argument_group("jsonl and hub").add_argument
@@ -96,8 +94,6 @@ def run(args: argparse.Namespace) -> None:
         source = ranks.on_root(lambda: open_source(args))
         options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, LANGUAGE: source.language}
         options |= {flag: getattr(args, flag) for flag in flags}
-        if args.held_out_by != DOCUMENT:
-            options[HELD_OUT_BY] = args.held_out_by
         counts = {split: DocumentCounts() for split in (SPLITS if args.held_out else [TRAIN])}
         plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
         run_job(
@@ -129,7 +125,7 @@ def open_source(args: argparse.Namespace) -> Source:
 
 
 def _identity(manifest: DocumentsManifest) -> dict[str, Any]:
-    """Everything that determines the documents. Inputs are known by names, sizes and fingerprints."""
+    """Everything that determines the documents. Inputs are known by names and sizes."""
     return {"source": manifest.source, "inputs": manifest.inputs, **manifest.options}
 
 
@@ -160,10 +156,6 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
             f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
             f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.raw_bytes / 1e6:.1f} MB; {skipped}"
         )
-        if (fraction := manifest.options["held_out"]) and not held_out:
-            print(
-                f"--held-out {fraction} of so few documents is none; add --held-out-by part to hold out parts of them"
-            )
 
     ranks.on_root(finish)
 
@@ -188,7 +180,7 @@ def is_complete(out: Path, plan: DocumentsManifest) -> bool:
 
 def extract_unit(source: Source, unit: Any, index: int, out: Path, options: dict[str, Any]) -> ExtractRecord:
     """Writes the documents of one work unit, each to the file of its split. Returns the unit's record."""
-    held_out, by_part = options["held_out"], options.get(HELD_OUT_BY) == PART
+    held_out = options["held_out"]
     counts = {split: DocumentCounts() for split in (SPLITS if held_out else [TRAIN])}
     skipped: dict[str, SkippedCount] = {}
     consumed = source.consumed
@@ -196,9 +188,9 @@ def extract_unit(source: Source, unit: Any, index: int, out: Path, options: dict
         parts = {split: stack.enter_context(writing_part(out / part_name(split, index))) for split in counts}
         for item in source.read(unit):
             if isinstance(item, Document):
-                for split, document in divide(item, held_out, by_part):
-                    counts[split].add(document)
-                    parts[split].add(document)
+                split = HELD_OUT if is_held_out(item.id, held_out) else TRAIN
+                counts[split].add(item)
+                parts[split].add(item)
             else:
                 skipped.setdefault(item.reason, SkippedCount()).merge(SkippedCount(1, [item.name]))
     return ExtractRecord(

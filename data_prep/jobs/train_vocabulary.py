@@ -4,8 +4,7 @@
     python -m data_prep vocab --documents DIR... --type wordpiece --out tokenizer.json
     mpirun -n 8 python -m data_prep vocab ...       (the ranks share the sampling; rank 0 trains)
 
-It also writes FILE.vocab (the pieces as text) and FILE.json (how the vocabulary was made; FILE.record.json beside a
-tokenizer.json).
+It also writes FILE.json, which says how the vocabulary was made (FILE.record.json beside a tokenizer.json).
 """
 
 import argparse
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece
 
 from common import environment
 from common.command_line import bounded, natural, positive
@@ -36,9 +34,7 @@ from data_prep.mpi.ledger import describe_differences
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,
-    CHARACTER_COVERAGE,
     SPECIAL_PIECES,
-    TRAINING_THREADS,
     USER_SYMBOLS,
     default_coverage,
     train_sentencepiece,
@@ -55,9 +51,6 @@ million, 16.5 for 108 million."""
 QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
 _SUFFIXES = {"sentencepiece": ".model", "wordpiece": ".json"}
-THREAD_BYTES = 80 << 20
-"""Address space of a thread: its stack, and its share of the allocator. Hardly any of it becomes memory."""
-
 
 coverage = bounded(float, "share", lambda share: 0.98 <= share <= 1, "0.98 to 1")
 
@@ -109,34 +102,29 @@ def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpu
         raise UserError(f"--out is {args.out}; give a file whose name ends in {suffix}")
     corpus = open_corpus(args.documents, TRAIN, args.language)
     options = {
+        "type": args.type,
         "size": args.size,
         "sentences": args.sentences,
         "seed": args.seed,
         "normalization": normalization.description,
         "documents_digest": corpus.digest,
         "language": corpus.language,
+        "character_coverage": args.character_coverage or default_coverage(corpus.language),
+        "byte_fallback": args.byte_fallback,
     }
-    if args.type == "wordpiece":
-        options["type"] = args.type
-    share = args.character_coverage or default_coverage(corpus.language)
-    if share != CHARACTER_COVERAGE and args.type == "sentencepiece":
-        options["character_coverage"] = share
-    if args.byte_fallback:
-        options["byte_fallback"] = True
     return corpus, options
 
 
 def _is_complete(out: Path, options: dict[str, Any]) -> bool:
-    """Whether `out` is the vocabulary of these options. UserError: it is another one, or a file beside it is."""
-    listing, record_path = out.with_suffix(".vocab"), _record_path(out)
-    if not any(map(os.path.lexists, (out, listing, record_path))):
+    """Whether `out` is the vocabulary of these options. UserError: it is another one, or no record tells."""
+    path = _record_path(out)
+    if not os.path.lexists(out) and not os.path.lexists(path):
         return False
-    remedy = f"it should say how {out} and {listing.name} were made; use another --out, or move them away"
-    record = check_as(read_object(record_path, remedy), _VocabularyRecord, record_path, remedy, extra="ignore")
-    path, sha256 = (out, record.model_sha256) if out.exists() else (listing, record.listing_sha256)
+    remedy = f"it should say how {out} was made; use another --out, or move both away"
+    record = check_as(read_object(path, remedy), _VocabularyRecord, path, remedy, extra="ignore")
     differences = describe_differences(record.options, options)
-    if not differences and path.exists() and sha256 != _sha256(path):
-        differences = f"the content of {path.name} is not what was recorded"
+    if not differences and out.exists() and hashlib.sha256(read_bytes(out, remedy)).hexdigest() != record.model_sha256:
+        differences = "its content is not what was recorded"
     if differences:
         raise UserError(f"{out} is another vocabulary ({differences}); use another --out or delete it")
     return out.exists()
@@ -148,11 +136,6 @@ class _VocabularyRecord:
 
     options: dict[str, Any]
     model_sha256: str
-    listing_sha256: str
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(read_bytes(path, "move it away, or use another --out")).hexdigest()
 
 
 def _record_path(out: Path) -> Path:
@@ -216,49 +199,33 @@ def _finish(
     needed = 0 if normalization.of_bert else BYTES_PER_CHARACTER * described["characters"]
     memory = f"; it needs up to {needed / 1e9:.1f} GB of memory" if needed else ""
     print(f"vocab: training {options['size']:,} pieces on {described['method']}{memory}", flush=True)
-    _check_memory(needed, described["sampled"])
+    available = environment.available_bytes()
+    if available is not None and available < needed:
+        fitting = max(1, int(0.9 * described["sampled"] * available / needed))
+        raise UserError(
+            f"training on {described['sampled']:,} sentences needs up to {needed / 1e9:.1f} GB of memory and "
+            f"{available / 1e9:.1f} GB are free; use --sentences {fitting} or less"
+        )
     vocabulary: Vocabulary
     # The libraries say nothing on the way: sentences are counted while they read them, then only the time goes on.
     with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
         if normalization.of_bert:
             rules = WordPieceRules(not normalization.keep_case, not normalization.keep_accents)
             vocabulary = train_wordpiece(_sentences(sample, shown), options["size"], rules)
-            listing = "".join(f"{piece}\n" for piece in vocabulary.pieces)
         else:
             vocabulary = train_sentencepiece(
                 _sentences(sample, shown),
                 options["size"],
                 normalization,
                 options["language"],
-                options.get("character_coverage", CHARACTER_COVERAGE),
-                options.get("byte_fallback", False),
+                options["character_coverage"],
+                options["byte_fallback"],
             )
-            scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
-            listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
-    record = {
-        "options": options,
-        "sample": described,
-        "model_sha256": vocabulary.sha256,
-        "listing_sha256": hashlib.sha256(listing.encode()).hexdigest(),
-    }
-    write_text(_record_path(out), json.dumps(record, indent=1) + "\n")  # first: it says that the others are ours
-    write_text(out.with_suffix(".vocab"), listing)
+    record = {"options": options, "sample": described, "model_sha256": vocabulary.sha256}
+    write_text(_record_path(out), json.dumps(record, indent=1) + "\n")  # first: it says that the other is ours
     with replacing(out) as temporary:
         temporary.write_bytes(vocabulary.serialized)
     print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
-
-
-def _check_memory(needed: int, sentences: int) -> None:
-    """Raises UserError if the training needs more memory than there is: the system would kill the process."""
-    addresses = environment.available_addresses()
-    limits = [environment.available_bytes(), addresses and addresses - TRAINING_THREADS * THREAD_BYTES]
-    available = min((limit for limit in limits if limit is not None), default=needed)
-    if available < needed:
-        fitting = max(1, int(0.9 * sentences * available / max(1, needed)))
-        raise UserError(
-            f"training on {sentences:,} sentences needs up to {needed / 1e9:.1f} GB of memory and "
-            f"{max(0, available) / 1e9:.1f} GB are free or allowed (ulimit -v); use --sentences {fitting} or less"
-        )
 
 
 def _sentences(texts: list[str], progress: Progress) -> Iterator[str]:

@@ -18,18 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from common.errors import UserError
-from common.progress_bar import Progress
 from data_prep.corpus.documents import Document, spelled
 from data_prep.text import ENGLISH
-
-# The fingerprint of a file covers all of its content up to this many bytes. Of a larger file it covers this many bytes,
-# in evenly spread blocks, so that an export of 100 GB is not read twice.
-_MAX_FINGERPRINTED_BYTES = 64 << 20
-_FINGERPRINTED_BLOCKS = 64
-_QUIET_SECONDS = 5.0  # planning that takes longer shows its progress
 
 
 @dataclass(frozen=True)
@@ -71,22 +62,16 @@ class Source(abc.ABC):
         """
         names: set[str] = set()
         places: set[tuple[int, int]] = set()  # device and inode of each file
-        with Progress("plan", len(files), "files", quiet_seconds=_QUIET_SECONDS) as progress:
-            for path, name in files:
-                with path.open("rb", buffering=0) as file:
-                    status = os.fstat(file.fileno())
-                    place, size = (status.st_dev, status.st_ino), status.st_size
-                    if place in places:
-                        raise UserError(
-                            f"{path} is given twice, and its documents would count double; name it once in --input"
-                        )
-                    if name in names:
-                        raise UserError(f"two files are called {name}; give one directory above both as --input")
-                    places.add(place)
-                    names.add(name)
-                    self.inputs.append({"name": name, "bytes": size, "fingerprint": fingerprint(file.fileno(), size)})
-                self.plan_file(path, name, size)
-                progress.update()
+        for path, name in files:
+            status = path.stat()
+            if (place := (status.st_dev, status.st_ino)) in places:
+                raise UserError(f"{path} is given twice, and its documents would count double; name it once in --input")
+            if name in names:
+                raise UserError(f"two files are called {name}; give one directory above both as --input")
+            places.add(place)
+            names.add(name)
+            self.inputs.append({"name": name, "bytes": status.st_size})
+            self.plan_file(path, name, status.st_size)
 
     def plan_file(self, path: Path, name: str, size: int) -> None:
         """Checks a file of `size` bytes and appends its work units. UserError: it cannot be read."""
@@ -136,19 +121,3 @@ def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> lis
     if not files:
         raise UserError(f"{path} holds no {kind}; check --input and --source")
     return sorted(files, key=lambda file: file[1])
-
-
-def fingerprint(descriptor: int, size: int) -> str:
-    """Returns a fingerprint of the content of an open file of `size` bytes: xxh3_128 in hexadecimal.
-
-    The fingerprint distinguishes files of equal name and size. It covers all of a file of up to 64 MB, else 64 blocks
-    of 1 MB, including the first and the last.
-    """
-    block = _MAX_FINGERPRINTED_BYTES // _FINGERPRINTED_BLOCKS
-    starts: Sequence[int] = range(0, size, block)
-    if size > _MAX_FINGERPRINTED_BYTES:
-        starts = [(size - block) * index // (_FINGERPRINTED_BLOCKS - 1) for index in range(_FINGERPRINTED_BLOCKS)]
-    checksum = xxhash.xxh3_128()
-    for start in starts:
-        checksum.update(os.pread(descriptor, block, start))
-    return checksum.hexdigest()

@@ -17,10 +17,6 @@ COMPRESSED = r"(?:\.(?P<compression>gz|zst|xz|bz2))?$"
 """Regular expression for the end of a name, to be searched without regard to case."""
 MAX_TEXT_BYTES = 64 << 20
 """A longer record or book is no document; all of Shakespeare has 5 MB. A few compressed kB can hold many GB."""
-MAX_RATIO = 1000
-"""Bytes of content for each byte of a compressed file, beside MAX_TEXT_BYTES. Text has up to 20."""
-MAX_BLANK_LINES = 1_000_000
-"""Empty lines one after another. More are no text, and take long."""
 DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, lzma.LZMAError, pa.ArrowException)
 """What the readers raise for damaged content."""
 _SKIPPED_BYTES = 1 << 20
@@ -61,36 +57,26 @@ def is_of_the_system(error: BaseException) -> bool:
 
 
 def lines(path: Path, begin: int = 0, end: int = sys.maxsize) -> Iterator[Line]:
-    """Yields the lines that begin in bytes [begin, end) of a file. A compressed file is always read from its beginning.
+    """Yields the lines that begin in bytes [begin, end) of a file. A compressed file is always read whole.
 
-    At damaged content it yields a line of None, and ends; so it does at content that no text has: see MAX_RATIO and
-    MAX_BLANK_LINES.
+    At damaged content it yields a line of None, and ends.
     """
-    limit = sys.maxsize
     if compression(path):
-        limit = end = MAX_TEXT_BYTES + MAX_RATIO * path.stat().st_size
-    offset, is_start = max(0, begin - 1), begin == 0  # else the rest of the line before the range
-    blank_lines = 0
+        begin, end = 0, sys.maxsize
+    offset = max(0, begin - 1)
     with open_input(path) as file:
-        if offset:
-            file.seek(offset)
         try:
-            while offset < end and (line := file.readline(MAX_TEXT_BYTES + 1 if is_start else _SKIPPED_BYTES)):
-                blank_lines = blank_lines + 1 if line.isspace() else 0
-                if blank_lines > MAX_BLANK_LINES:
-                    break
+            if offset:
+                file.seek(offset)
+                offset += len(file.readline())  # the rest of the line before the range
+            while offset < end and (line := file.readline(MAX_TEXT_BYTES + 1)):
                 start, rest = offset, line
                 offset += len(line)
-                while is_start and len(line) > MAX_TEXT_BYTES and rest[-1:] not in (b"", b"\n") and offset < limit:
+                while len(line) > MAX_TEXT_BYTES and rest[-1:] not in (b"", b"\n"):
                     rest = file.readline(_SKIPPED_BYTES)
                     offset += len(rest)
-                if is_start:
-                    yield Line(start, line, offset - start)
-                is_start = rest.endswith(b"\n")
+                yield Line(start, line, offset - start)
         except DAMAGE as error:
             if is_of_the_system(error):
                 raise
             yield Line(offset, None, 0)
-            return
-    if blank_lines > MAX_BLANK_LINES or offset >= limit:
-        yield Line(offset, None, 0)

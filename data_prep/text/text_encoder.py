@@ -11,10 +11,7 @@ long sentences and after an unknown character. And segmentations into the same p
 with sentences in which a word ends in "▁", its sign for a blank.
 """
 
-import contextlib
-import gc
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -29,22 +26,6 @@ MAX_PLACED_WORDS = 1 << 18  # in that of `OffsetEncoder`; a word takes about 600
 LONG_SENTENCE = 256  # tokens; SentencePiece encodes longer sentences whole
 
 _END = "\0"  # follows each sentence as a word, which has the number 0 and no tokens
-
-
-@contextlib.contextmanager
-def without_cyclic_collection() -> Iterator[None]:
-    """Switches Python's cyclic garbage collector off.
-
-    SentencePiece returns hundreds of thousands of lists, none of them in a cycle. Searching them for cycles would take
-    a seventh of the time of `shards`.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _join(sentences: list[str]) -> str:

@@ -45,12 +45,9 @@ def finish(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     [
         (["shards", "--seed", "1"], "the following arguments are required: --documents, --vocab, --out"),
         (["shards", "--sead", "1"], "unknown argument --sead; did you mean --seed?"),
-        (["verify", "DIR", "--fast"], "unknown argument --fast; see"),
-        (["show", "DIR", "--rows=3"], "unknown argument --rows; did you mean --row?"),
         (["show", "DIR", "-n", "three"], "argument -n: invalid int value: 'three'"),
         (["shrads"], "unknown job shrads; did you mean shards?"),
         (["frobnicate"], "unknown job frobnicate; choose one of sample, extract"),
-        (["--verbose", "shards"], "unknown argument --verbose; "),
         ([], "the following arguments are required: JOB"),
     ],
 )

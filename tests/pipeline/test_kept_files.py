@@ -83,7 +83,6 @@ CASES = {
         {"rte/config.json": "{}", "rte/notes.txt": "x", "rte/.git/HEAD": "x"},
         lambda m, v: of_main(evaluate.main, "ensemble", "--runs", m.root / "tuned", "--out", v),
     ),
-    "stats": ({"cut.png": "theirs"}, lambda m, v: of_data_prep("stats", m.train, "--out", v)),
     "sample": ({}, lambda m, v: of_data_prep("sample", "--out", v)),
     "extract": (
         {},

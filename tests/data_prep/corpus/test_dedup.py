@@ -103,8 +103,6 @@ def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
     count = len(expected) + 1
     assert manifest.counts.duplicates_left_out == count
     assert manifest.counts.documents == 129
-    lines = (out / "duplicates.jsonl").read_text(encoding="utf-8").splitlines()
-    assert manifest.duplicates == [json.loads(line) for line in lines]
     plain = tmp_path / "plain"
     main(command(directories, vocabulary_file, plain))
     left_out = 129 - manifest.counts.documents_left_out - count
@@ -185,19 +183,6 @@ def test_duplicates_of_other_shards_documents_go(
 
 def contents(directory: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
-
-
-@pytest.mark.parametrize(("split", "span"), [(HELD_OUT, (5, 6)), (TRAIN, (6, 9))])
-def test_documents_are_compared_in_the_order_in_which_they_are_kept(
-    tmp_path: Path, split: str, span: tuple[int, int]
-) -> None:
-    documents = [Document(str(n), "", f"It is {n}.") for n in range(4)]
-    against = write(tmp_path / "against", documents[:3], documents[:2])
-    own = write(tmp_path / "own", documents[:3], documents[3:])
-    compared = dedup.compare([own], split, work_units.open_corpus([own], split), [against], "exact")
-    assert compared.precedence == [0, 2, 5, 6, 9]
-    assert (compared.start, compared.stop) == span
-    assert compared.firsts[-1] == sum(unit.documents for unit in compared.units) == 9
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Documents on disk: they are read as written, with equal bytes each time; the split depends on ids alone."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
+from common.files.checksums import content_checksum
 from data_prep.corpus import documents as d
 from data_prep.corpus.documents import Document, DocumentCounts
+from data_prep.format import shard_manifest as manifests
 from tests.data_prep import corpora
 from tests.data_prep.corpora import write_part
 
@@ -76,3 +79,27 @@ def test_the_split_never_changes() -> None:
     # Ids of the sample: another hash or salt would mix training and held-out text of older runs.
     assert all(d.is_held_out(i, 0.05) for i in ("tempest.txt", "antony_and_cleopatra.txt", "621", "701", "710"))
     assert not any(d.is_held_out(i, 0.05) for i in ("hamlet.txt", "macbeth.txt", "12", "25", "39"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((path, f"names '{path}', which is no file name that belongs there") for path in ("../victim", "README.md")),
+        (3, r"has files\.0\.name = 3, which should be a valid string"),
+    ],
+)
+def test_manifests_that_name_other_files_are_refused(
+    shard_directory: Path, documents_directory: Path, tmp_path: Path, name: object, message: str
+) -> None:
+    for source, manifest, read in (
+        (shard_directory, manifests.MANIFEST, manifests.read_manifest),
+        (documents_directory, d.MANIFEST, d.read_manifest),
+    ):
+        directory = tmp_path / source.name
+        directory.mkdir()
+        content = json.loads((source / manifest).read_text())
+        content.pop("xxh3_128")
+        content["files"][0]["name"] = name
+        (directory / manifest).write_text(json.dumps(content | {"xxh3_128": content_checksum(content)}))
+        with pytest.raises(UserError, match=message):
+            read(directory)

@@ -39,16 +39,6 @@ def test_units_are_about_equal(documents_directory: Path, monkeypatch: pytest.Mo
     assert min(sizes[:-1]) > 40_000 / 2  # the last one is what was left
 
 
-def test_units_have_the_size_that_is_asked_for(documents_directory: Path) -> None:
-    usual = work_units.open_corpus([documents_directory], "train")
-    sizes = [
-        len(work_units.open_corpus([documents_directory], "train", None, size).units) for size in (20_000, 1 << 30)
-    ]
-    assert sizes[0] > len(usual.units) >= sizes[1] == 1
-    (unit,) = work_units.open_corpus([documents_directory], "train", None, 1 << 30).units
-    assert list(work_units.read_texts(unit)) == [text for one in usual.units for text in work_units.read_texts(one)]
-
-
 def test_the_digest_follows_the_content_not_the_place(tmp_path: Path) -> None:
     documents = corpora.make_documents(5)
     one, same = (corpora.write_documents(tmp_path / name, documents) for name in ("one", "same"))
@@ -60,14 +50,8 @@ def test_the_digest_follows_the_content_not_the_place(tmp_path: Path) -> None:
 def test_missing_empty_and_damaged_corpora(tmp_path: Path) -> None:
     documents = corpora.write_documents(tmp_path / "documents", corpora.make_documents(3))
     (tmp_path / "linked").symlink_to(documents)
-    for other in (documents, tmp_path / "linked", tmp_path / "." / "linked"):
-        with pytest.raises(UserError, match="is given twice, and its documents would count double"):
-            work_units.open_corpus([documents, other], "train")
-    with pytest.raises(UserError, match="not a directory"):
-        work_units.open_corpus([tmp_path / "none"], "train")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"no documents\.json"):
-        work_units.open_corpus([tmp_path / "empty"], "train")
+    with pytest.raises(UserError, match="is given twice, and its documents would count double"):
+        work_units.open_corpus([documents, tmp_path / "linked"], "train")
     nothing = corpora.write_documents(tmp_path / "nothing", [], parts=1)
     with pytest.raises(UserError, match="no documents in the train split"):
         work_units.open_corpus([nothing], "train")
@@ -77,14 +61,8 @@ def test_missing_empty_and_damaged_corpora(tmp_path: Path) -> None:
     corpus = work_units.open_corpus([damaged], "train")
     content[4:200] = b"\xff" * 196  # damaged while the job runs; the footer stays readable
     part.write_bytes(content)
-    with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has changed"):
-        work_units.open_corpus([damaged], "train")
     with pytest.raises(UserError, match=r"train-00000\.parquet cannot be read"):
         list(work_units.read_texts(corpus.units[0]))
-    content[-8:] = b"\xff" * 8
-    part.write_bytes(content)
-    with pytest.raises(UserError, match=r"train-00000\.parquet"):
-        work_units.open_corpus([damaged], "train")
 
 
 def test_a_text_that_is_not_utf_8(tmp_path: Path) -> None:

@@ -1,15 +1,10 @@
 """The shard format: writing, reading, and messages for damaged sets."""
 
-import base64
 import contextlib
 import json
 import os
 import pickle
-import re
 import shutil
-import subprocess
-import sys
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,33 +13,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import yaml
 
 from common.errors import UserError
 from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.format.pairs import Parts
-from data_prep.format.shard_manifest import dataset_card
-
-GOLDEN_SHARD = """
-    eNrNU71SwkAQ3oQQIqaIM+hQMJrSwnEoKSgsKSx4A0HJCCM/jkSHksJxLFNYUFhQ+hg+g09gYWnhE3h+d7kEZgVJ6c7c7e193363d9kIIURkEn
-    kkrUgu2ZQnByuYYSEmRA5mS88EBtGnQTTF8DFeEXc0Vv8WAs4tYfL1HihUxtiSvNHF7SAYhmOsq+AeKb5heppjUWzS98JgINf74Eit2ZJ2ZUm7
-    pGsKb9q9PoQfwbvPoHsHjsS/NtR8ftYPhpdhV9b8Ae57Bu03rX0q/tZuL2mfgFsXm7WPRaz9Ita/Rx6jH7Q7UncG3lMG3Qet60FBfuuC+vqe7o
-    3fdzhM3n10FQzHct9SWJxvs/z47MrKs23wLaWlzyKUImZmfBd1OO3pznSVKuUsdY85JVZE7Koulb37bMRaJi2sTOvN1d5j+x7zPsN9ll9leBLb
-    2tcYXmP5DYY3WH6T4U2W32J4i+V3Gd5l+ROGT1j+lOFTlh8xPGJ4sjYZz2Exx3P/DE/exEm7bxv3KtEu+lSIg1QjyTOY9mI/l2Kcv2qf1ugUdC
-    3XO0b6/0j/A1dChC4=
-"""
-"""The shard of `write_two_rows` as version 0.2 wrote it: an Arrow stream, compressed, in base64."""
 
 
-def write_two_rows(path: Path, last: int = 70_000) -> manifests.ShardFile:
-    """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document `last` (0, 1, 1, 0)."""
+def write_two_rows(path: Path) -> manifests.ShardFile:
+    """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70,000 (0, 1, 1, 0)."""
     return shards.write_shard(
         path,
         tokens=np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16),
         tokens_per_row=np.array([6, 2]),
         parts=Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0])),
-        documents=np.array([7, 8, last]),
+        documents=np.array([7, 8, 70_000]),
         pairs_per_row=np.array([2, 1]),
     )
 
@@ -57,36 +40,9 @@ def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) ->
         | {"trails": [0, 0], "documents": [7, 8]},
         {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0], "documents": [70_000]},
     ]
-    assert write_two_rows(tmp_path / "again.arrow").xxh3_128 == file.xxh3_128
-
-
-@pytest.mark.parametrize(("last", "kind"), [(2**32 - 1, pa.uint32()), (2**32, pa.uint64()), (2**40, pa.uint64())])
-def test_document_numbers_above_32_bits(tmp_path: Path, last: int, kind: pa.DataType) -> None:
-    file = write_two_rows(tmp_path / "shard-00000.arrow", last)
-    assert pa.ipc.open_stream(tmp_path / file.name).schema.field("documents").type == pa.list_(kind)
-    assert shards.map_shard(tmp_path / file.name, rows=2).documents.tolist() == [7, 8, last]
-
-
-def test_a_shard_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    """A change of the stored schema, also of names and of what may be null, would make all shards useless."""
-    path = tmp_path / "shard-00000.arrow"
-    path.write_bytes(zlib.decompress(base64.b64decode("".join(GOLDEN_SHARD.split()))))
-    columns = shards.map_shard(path, rows=2)
-    write_two_rows(tmp_path / "now.arrow")
-    for stored, now in zip(columns, shards.map_shard(tmp_path / "now.arrow", rows=2), strict=True):
-        np.testing.assert_array_equal(stored, now)
-    assert columns.tokens.tolist() == [10, 11, 12, 20, 21, 22, 65535, 31]
-    assert [part.tolist() for part in columns.parts] == [[1, 0, 0], [1, 3, 1], [1, 0, 1], [0, 0, 0]]
-    assert (columns.pair_offsets.tolist(), columns.documents.tolist()) == ([0, 2, 3], [7, 8, 70_000])
-
-
-@pytest.mark.parametrize(("codes", "languages"), [("en", "en"), ("no", "no"), ("de,no", ["de", "no"])])
-def test_the_card_names_the_languages(codes: str, languages: str | list[str]) -> None:
-    files = [manifests.ShardFile("spiece.model", 1, "")]
-    manifest = manifests.ShardManifest(
-        *("", 9, "", 64, 0, 0.1, 16, True, "train", "", [], manifests.ShardCounts(), files), language=codes
-    )
-    assert yaml.safe_load(dataset_card(manifest).split("---\n")[1])["language"] == languages
+    assert (
+        file.xxh3_128 == "618d41ed51ad9c5b872092544fa188e8"
+    )  # a change of the stored schema would make all shards useless
 
 
 def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
@@ -281,20 +237,3 @@ def test_bytes_that_change_while_the_set_is_in_use_are_named_with_file_and_row(c
             rows.rows(indices)
     rows.rows(everything[: first.rows + shards.BLOCK_ROWS])
     rows.rows(everything[first.rows + 2 * shards.BLOCK_ROWS :])
-
-
-def test_a_shard_that_becomes_shorter_while_it_is_read_is_one_line(copy: Path) -> None:
-    script = """
-import os, sys
-from pathlib import Path
-import numpy as np
-from data_prep.format.shards import open_shards
-rows = open_shards(Path(sys.argv[1]))
-rows.rows(np.arange(len(rows)))
-for path in Path(sys.argv[1]).glob("*.arrow"):
-    os.truncate(path, 100)
-rows.rows(np.arange(len(rows)))
-"""
-    done = subprocess.run([sys.executable, "-c", script, copy], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert re.fullmatch(rf"error: {copy}\S* became shorter or unreadable while it was read; .*\n", done.stderr)

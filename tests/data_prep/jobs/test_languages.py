@@ -59,7 +59,6 @@ def test_from_an_export_to_ids(tmp_path: Path) -> None:
     assert (rows.manifest.language, rows.manifest.normalization) == (wiki.language, "nfkc, single spaces")
     assert rows.manifest.counts.sentences == COPIES * len(wiki.sentences)
     assert rows.manifest.counts.unknown_tokens == 0
-    assert f'language: "{wiki.language}"\n' in (shards / "README.md").read_text()
 
     # A document is one pair; the words come back, capitals and accents too.
     vocabulary = Vocabulary.load(shards / "spiece.model")
@@ -78,7 +77,10 @@ def test_from_an_export_to_ids(tmp_path: Path) -> None:
 
 
 def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    japanese = extract(next(wiki for wiki in WIKIS if wiki.language == "ja"), tmp_path)
+    wiki = next(wiki for wiki in WIKIS if wiki.language == "ja")
+    japanese = extract(wiki, tmp_path)
+    with pytest.raises(UserError, match=r"holds other documents .*language"):
+        extract(wiki, tmp_path, "--language", "nl")
     english = extract(ENGLISH, tmp_path)
     assert json.loads((english / "documents.json").read_text())["options"]["language"] == "en"
     model = make_vocabulary(tmp_path / "a.model", english, japanese, size=78)
@@ -94,29 +96,10 @@ def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.Captur
         main([*command, "--out", str(tmp_path / "german")])
     main([*command[:3], str(japanese), *command[3:], "--out", str(tmp_path / "both")])
     assert open_shards(tmp_path / "both").manifest.language == "en,ja"
-    assert 'language: ["en", "ja"]\n' in (tmp_path / "both" / "README.md").read_text()
 
 
-def test_the_language_of_the_header_can_be_replaced(tmp_path: Path) -> None:
-    german = extract(WIKIS[0], tmp_path)
-    assert json.loads((german / "documents.json").read_text())["options"]["language"] == "de"
-    with pytest.raises(UserError, match=r"holds other documents .*language"):
-        extract(WIKIS[0], tmp_path, "--language", "nl")
-    book = tmp_path / "book.txt"
-    book.write_text("Das ist ein langer Satz, der hier steht. " * 20, encoding="utf-8")
-    out = tmp_path / "book"
-    main(["extract", "--source", "books", "--input", str(book), "--out", str(out), "--language", "de"])
-    assert json.loads((out / "documents.json").read_text())["options"]["language"] == "de"
-
-
-@pytest.mark.parametrize("job", ["extract", "vocab", "shards"])
-def test_what_is_no_code_of_a_language(job: str, documents_directory: Path, vocabulary_file: Path) -> None:
-    out = documents_directory.parent / "nothing.model"
-    own = {
-        "extract": ["--source", "books", "--input", str(vocabulary_file)],
-        "vocab": ["--documents", str(documents_directory)],
-        "shards": ["--documents", str(documents_directory), "--vocab", str(vocabulary_file)],
-    }
+def test_what_is_no_code_of_a_language(documents_directory: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.model"
     with pytest.raises(UserError, match=r"--language .* is not the code of a language; give one such as de, ru or zh"):
-        main([job, *own[job], "--out", str(out), "--language", "../x"])
+        main(["vocab", "--documents", str(documents_directory), "--out", str(out), "--language", "../x"])
     assert not out.exists()

@@ -48,12 +48,9 @@ def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert [line.split(":")[0] for line in out.splitlines() if line.startswith("row")] == ["row 1", "row 2"]
     assert max(map(len, out.splitlines())) <= 110
-
-
-@pytest.mark.parametrize("options", [["-n", "0"], ["--row", "-1"], ["--row", "1000000"]])
-def test_mistakes(shard_directory: Path, options: list[str]) -> None:
-    with pytest.raises(UserError, match=options[0]):
-        main(["show", str(shard_directory), *options])
+    for options in (["-n", "0"], ["--row", "-1"], ["--row", "1000000"]):
+        with pytest.raises(UserError, match=options[0]):
+            main(["show", str(shard_directory), *options])
 
 
 def test_a_reader_that_stops_early_is_no_error(shard_directory: Path) -> None:

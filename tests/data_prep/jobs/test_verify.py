@@ -115,12 +115,3 @@ def test_what_is_no_set(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"{problem}; name one that .* wrote to its end"):
             main(["verify", str(path)])
-
-
-def test_a_command_escapes_what_others_wrote(copy: Path) -> None:
-    """Whatever part of it prints: the name of a directory here, a decoded text elsewhere."""
-    hostile = copy.rename(copy.parent / "a\x1b[2J\u202eb")
-    done = corpora.run(["-m", "data_prep", "verify", hostile])
-    assert done.returncode == 0
-    assert r"a\x1b[2J\u202eb" in done.stdout
-    assert "\x1b" not in done.stdout

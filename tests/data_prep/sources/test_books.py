@@ -90,42 +90,12 @@ THE END
 
 Updated editions will replace the previous one.
 """
-SMALL_PRINT = """**The Project Gutenberg Etext of A Play**
-
-*** START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***
-Why is this "Small Print!" statement here? You know: lawyers.
-*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*
-
-A PLAY
-
-by William Writer
-
-DRAMATIS PERSONAE
-
-A KING, of somewhere.
-A QUEEN, his wife.
-
-SCENE: A castle.
-
-ACT I.
-
-SCENE I. A room in the castle.
-
-KING.
-Who goes there,
-at this hour?
-
-[Exeunt.]
-
-End of the Project Gutenberg Etext of A Play
-"""
 
 
 @pytest.mark.parametrize(
     ("text", "paragraphs"),
     [
         (MODERN, ["It was the best of times, it was the worst of times.", '"Well?" said he.', "He went away."]),
-        (SMALL_PRINT, ["KING. Who goes there, at this hour?", "[Exeunt.]"]),
         ("One line is\none paragraph.\n\n\n\nAnd two.\n", ["One line is one paragraph.", "And two."]),
         ("", []),
         ("\n \n", []),
@@ -166,18 +136,6 @@ def test_no_word_of_wrapped_text_is_lost(paragraphs: list, width: int, newline: 
 def test_long_lines_are_paragraphs() -> None:
     line = "It is a sentence of a paragraph on one line. " * 8
     assert book_to_prose(f"{line}\n{line}\n").split("\n") == [line.strip(), line.strip()]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("CHAPTER XII", "Chapter the First", "IV.", "xii.", "12", "ACT II. A wood.", "* * *", "The End", "FINIS."),
-        *("BOOK THE FIRST - SOWING", "Part Two", "Chapter twenty-one: The Start", "THE BEGINNING OF A LONG JOURNEY"),
-        *("Chapter 4.the Seventy-eighth.", "Volume the Second", "Letter 5. A Visit"),
-    ],
-)
-def test_headings(text: str) -> None:
-    assert is_heading([text])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Planning: which files are found, exact about files that are given twice, and not silent for long."""
+"""Planning: which files are found, and exact about files that are given twice."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from data_prep import sources
-from data_prep.sources import find_files, fingerprint
+from data_prep.sources import find_files
 from data_prep.sources.books import Books
 
 
@@ -52,32 +51,3 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
         find_files(tmp_path / "none", str, "book")
     with pytest.raises(UserError, match="holds no book"):
         find_files(tmp_path, str, "book")
-
-
-def test_the_fingerprint_of_a_large_file_covers_blocks_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_MAX_FINGERPRINTED_BYTES", 64 * 10)  # 64 blocks of 10 bytes
-
-    def fingerprint_of(content: bytes) -> str:
-        path = tmp_path / "file"
-        path.write_bytes(content)
-        with path.open("rb") as file:
-            return fingerprint(file.fileno(), len(content))
-
-    for size in (0, 1, 10, 11, 640, 641, 5000):
-        content = bytes(number % 251 for number in range(size))
-        assert fingerprint_of(content) == fingerprint_of(content)
-        if size:
-            assert fingerprint_of(content) != fingerprint_of(content[:-1] + b"\xff")
-            assert fingerprint_of(content) != fingerprint_of(b"\xff" + content[1:])
-
-
-def test_long_planning_shows_its_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in range(3):
-        (tmp_path / f"{number}.txt").write_text("It is told.")
-    Books([tmp_path], 1 << 20)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sources, "_QUIET_SECONDS", 0.0)
-    Books([tmp_path], 1 << 20)
-    assert capsys.readouterr().err.startswith("plan: 3 of 3 files (100 %)")

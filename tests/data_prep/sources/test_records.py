@@ -9,7 +9,6 @@ import json
 import lzma
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from data_prep.__main__ import main
-from data_prep.corpus.documents import Document, read_manifest
+from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
 from data_prep.sources.records import Fields, Hub, Records
-from tests.data_prep import corpora
 
 FIELDS = Fields(text="body", id="key", title="name")
 RECORDS: list[dict[str, Any]] = [
@@ -99,15 +96,10 @@ def test_every_line_belongs_to_one_unit(
     assert len(read(path, Fields(), unit_bytes)) == len(texts)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_sentence_a_record(tmp_path: Path, kind: str) -> None:
+def test_a_sentence_a_record(tmp_path: Path) -> None:
     """One sentence in each record, like the hub's bookcorpus."""
-    path = tmp_path / f"a.{kind}"
-    rows = [{"text": f"It is {n}." if n != 3 else None} for n in range(8)]
-    if kind == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"It is {n}." if n != 3 else None}) + "\n" for n in range(8)))
     items = read(path, Fields(per_document=3))
     assert [item.text for item in items if isinstance(item, Document)] == [
         "It is 0.\nIt is 1.\nIt is 2.",
@@ -237,7 +229,6 @@ def test_a_record_without_end_is_skipped_and_never_held(
 ) -> None:
     monkeypatch.setattr("data_prep.sources.records.MAX_TEXT_BYTES", 1000)
     monkeypatch.setattr("data_prep.sources.opening.MAX_TEXT_BYTES", 1000)
-    monkeypatch.setattr("data_prep.sources.opening.MAX_RATIO", 10_000)
     short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(gzip.compress(short + long + short) if suffix else short + long + short)
@@ -295,91 +286,6 @@ def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytes
         Hub([str(dataset)], None, "tests", Fields())
     with pytest.raises(UserError, match="has 0 columns called 'body'; choose --text-field among page, text"):
         Hub([str(dataset)], None, "train", Fields(text="body"))
-
-
-@pytest.mark.parametrize("kind", ["JsonlWriter", "ParquetWriter"])
-def test_a_corpus_of_datatrove_by_its_labels(tmp_path: Path, kind: str) -> None:
-    from datatrove.data import Document as Labelled
-    from datatrove.pipeline import writers
-
-    with getattr(writers, kind)(str(tmp_path / "corpus")) as writer:
-        for number in range(8):
-            labels = {"language": "en" if number else "fr", "language_score": 1 - number / 10}
-            writer.write(Labelled(text=f"It is {number}.\nSo.", id=f"d{number}", metadata=labels), rank=0)
-    keep = "metadata['language_score'] >= 0.65 and metadata['language'] == 'en'"
-    command = ["extract", "--source", "jsonl", "--input", str(tmp_path / "corpus"), "--out", str(tmp_path / "out")]
-    main([*command, "--id-field", "id", "--keep", keep])
-    assert [item.id for item in corpora.read_documents([tmp_path / "out"])] == ["d1", "d2", "d3"]
-    manifest = read_manifest(tmp_path / "out")
-    assert manifest.skipped["left out by --keep"].count == 5
-    assert manifest.raw_bytes >= 8 * len("It is 0.\nSo.")
-    with pytest.raises(UserError, match=r"keep is .* there"):
-        main([*command, "--id-field", "id"])
-
-
-@pytest.mark.parametrize(
-    ("expression", "kept"),
-    [
-        ("score > 1", [2]),
-        ("url =~ '.*wiki.*' or score > 1", [1, 2]),
-        ("score != null and url in ['x', 'y']", [2]),
-        ("not (score > 1)", [1]),
-        ("text.__class__ == 3 or __import__", []),
-    ],
-)
-def test_conditions_on_fields(tmp_path: Path, expression: str, kept: list[int]) -> None:
-    rows = [{"text": "1", "score": 0.5, "url": "a.wikipedia"}, {"text": "2", "score": 2, "url": "x"}, {"text": "3"}]
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pq.write_table(pa.Table.from_pylist([row | {"__import__": None} for row in rows]), tmp_path / "a.parquet")
-    for file in (path, tmp_path / "a.parquet"):
-        items = read(file, Fields(keep=expression))
-        assert [int(item.text) for item in items if isinstance(item, Document)] == kept
-        reasons = {item.reason for item in items if isinstance(item, Skipped)}
-        assert reasons <= {"left out by --keep", "a field of --keep is missing or has another type"}
-
-
-def test_a_condition_that_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "It is so.", "score": "high"}\n')
-    for expression in ("score >", "score + 'a' * 2 **", "$now("):
-        with pytest.raises(UserError, match=r"--keep .*; write it as in"):
-            read(tmp_path / "a.jsonl", Fields(keep=expression))
-    for expression in ("score > 1", "other > 1", "__import__('os').system('true')"):
-        with pytest.raises(UserError, match="line 1: a field of --keep is missing or has another type"):
-            read(tmp_path / "a.jsonl", Fields(keep=expression))
-    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="0 columns called 'score'; choose the names in --keep among text"):
-        read(tmp_path / "a.parquet", Fields(keep="score > 1"))
-
-
-@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".xz", lzma.compress)])
-def test_csv(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
-    content = '\ufeffkey,body\r\n1,"It is one,\r\n\r\nsays ""she""."\r\n2\r\n\r\n3,\r\n4,It is é.\r\n'
-    path = tmp_path / f"a.csv{suffix}"
-    path.write_bytes(pack(content.encode()))
-    fields = Fields("body", "key")
-    source = Records([path], fields, unit_bytes=5)
-    consumed = source.consumed
-    assert [item for unit in source.units for item in source.read(unit)] == [
-        Document("1", "", 'It is one,\nsays "she".'),
-        Skipped(f"a.csv{suffix}:1", "not as many fields as the first row"),
-        Skipped(f"a.csv{suffix}:3", "no text"),
-        Document("4", "", "It is é."),
-    ]
-    assert source.consumed - consumed == len(content.encode())
-    assert read(path, replace(fields, keep="$parse_float(key) > 3"))[-1] == Document("4", "", "It is é.")
-    path.write_bytes(pack(content.replace(",", "\t").encode()))
-    with pytest.raises(UserError, match=r"0 columns called 'body'; choose --text-field among key\\tbody"):
-        Records([path], fields, 1)
-    named = tmp_path / f"b.tsv{suffix}"
-    named.write_bytes(path.read_bytes())
-    assert len(read(named, fields)) == 4
-
-
-def test_what_follows_damage_in_csv_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_prep.sources.records.MAX_TEXT_BYTES", 1000)
-    (tmp_path / "a.csv").write_text('text\nIt is one.\n"' + "x\n" * 1000 + "It is two.\n")
-    assert read(tmp_path, Fields()) == [Document("a.csv:0", "", "It is one."), Skipped("a.csv:1", "damaged")]
 
 
 def test_small_files_share_a_unit(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
-from data_prep.sources.wikipedia import Wikipedia, parse_page
+from data_prep.sources.wikipedia import Bzip2File, Wikipedia, parse_page
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">\n  <siteinfo></siteinfo>\n'
 TAIL = "</mediawiki>\n"
@@ -231,3 +231,27 @@ def test_a_document_type_inside_a_page_is_an_error_of_that_page(tmp_path: Path) 
         Document("2", "Second", "It is text."),
         Skipped("Third", "broken (ParseError)"),
     ]
+
+
+def noise(count: int, seed: int = 0) -> bytes:
+    """Returns text that compresses badly, so that a few hundred kB make several blocks."""
+    return bytes(random.Random(seed).choices(b"abcdefghij klmnop\n", k=count))
+
+
+@pytest.mark.parametrize("level", [1, 9])
+def test_blocks_are_the_file(tmp_path: Path, level: int) -> None:
+    content = noise(1_200_000)
+    path = tmp_path / "a.bz2"
+    path.write_bytes(bz2.compress(content, level))
+    blocks = list(Bzip2File(path).blocks(0))
+    assert b"".join(text for _, text in blocks) == content
+    assert len(blocks) >= (12 if level == 1 else 2)
+    for start in (1, blocks[1][0], blocks[1][0] + 1, path.stat().st_size - 20):
+        assert list(Bzip2File(path).blocks(start)) == [block for block in blocks if block[0] >= start]
+
+
+def test_several_streams_are_one_file(tmp_path: Path) -> None:
+    parts = [noise(250_000, seed) for seed in range(3)] + [b"", b"end"]
+    path = tmp_path / "multistream.bz2"
+    path.write_bytes(b"".join(bz2.compress(part, 1) for part in parts))
+    assert b"".join(text for _, text in Bzip2File(path).blocks(0)) == b"".join(parts)

@@ -13,6 +13,7 @@ from data_prep.corpus.documents import Document
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.wikitext import to_prose
 from data_prep.wikitext.site import site_of
+from data_prep.wikitext.tags import formula_to_text
 
 PROSE_DIGEST = "1b7efc350233fdde7ad2ae81d548d109feabc221b36d7e3f3b3600a07f879968"
 """sha256 of the articles of the sample corpus."""
@@ -184,6 +185,49 @@ def test_any_markup_gives_clean_text(pieces: list[str]) -> None:
 )
 def test_a_page_of_beginnings_ends(beginning: str) -> None:
     assert isinstance(to_prose(beginning * 60_000), str)  # if the work grew as the square, this would take hours
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("L''''Autriche''' est un pays.", "L'Autriche est un pays."),
+        ("Dans l'''Iliade'', il parle.", "Dans l'Iliade, il parle."),
+        ("Nell'''Eneide'' si legge questo.", "Nell'Eneide si legge questo."),
+        ("L'''Express'' is a paper, '''and''' so on.", "L'Express is a paper, and so on."),
+        ("''Eagle'''s footpads and ''Eagle'''s '''large''' tanks.", "Eagle's footpads and Eagle's large tanks."),
+        ("'''''Both''' and'' neither are here.", "Both and neither are here."),
+        ("Le mot'''gras''' d'''Iliade'' est ici.", "Le motgras d'Iliade est ici."),
+        ("Le mot'''gras''' é'''Iliade'' est ici.", "Le mot'gras éIliade est ici."),
+        ("It''s ''one'' here.\nIt's '''two''' here.", "Its one here. It's two here."),
+    ],
+)
+def test_apostrophes(markup: str, text: str) -> None:
+    assert to_prose(markup) == text
+
+
+@pytest.mark.parametrize(("latex", "text"), RENDERED["formulas"])
+def test_formulas(latex: str, text: str) -> None:
+    assert formula_to_text(latex) == text
+
+
+LATEX_PIECES = [
+    r"\frac", r"\over", r"\sqrt", r"\left", r"\right.", r"\begin{array}{c}", r"\end{array}", r"\not", r"\text",
+    r"\xrightarrow", r"\tag", "{", "}", "[", "]", "^", "_", "&", "~", "\\\\", "\\", " ", "a", "1", ".",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(LATEX_PIECES), max_size=40).map("".join))
+def test_any_string_is_accepted(latex: str) -> None:
+    """Damaged formulas are frequent in exports. Whatever they hold, one line comes out."""
+    text = formula_to_text(latex)
+    assert text == " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "piece", ["{", r"\frac", r"\sqrt[", "^", r"\left.", r"\text{", r"{a \over", r"\begin{array}", r"\xrightarrow["]
+)
+def test_many_beginnings_are_read_in_one_pass(piece: str) -> None:
+    assert isinstance(formula_to_text(piece * 50_000), str)  # if the work grew as the square, this would take hours
 
 
 def test_the_prose_of_the_sample_is_what_it_was(sample_corpus: Path) -> None:
