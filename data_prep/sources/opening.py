@@ -63,11 +63,11 @@ def lines(path: Path, begin: int = 0, end: int = sys.maxsize) -> Iterator[Line]:
     """
     if compression(path):
         begin, end = 0, sys.maxsize
-    offset = max(0, begin - 1)
+    offset = 0
     with open_input(path) as file:
         try:
-            if offset:
-                file.seek(offset)
+            if begin:
+                offset = file.seek(begin - 1)
                 offset += len(file.readline())  # the rest of the line before the range
             while offset < end and (line := file.readline(MAX_TEXT_BYTES + 1)):
                 start, rest = offset, line

@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "verify": ("data_prep verify @/shards", "shards/*"),
     "show": ("pipeline.show @/shards -n 5", "shards/*"),
-    "stats": ("data_prep stats @/shards --out @/out", "shards/*"),
+    "stats": ("data_prep stats @/shards", "shards/*"),
     "export": ("pipeline.export --run @/run --out @/out", f"{CHECKPOINT} run/*"),
     "summary": ("pipeline.evaluate summary --run @/run", "run/settings.json run/metrics.jsonl"),
     "ensemble": ("pipeline.evaluate ensemble --runs @/tuned --out @/out", "tuned/*/*.json tuned/*/logits/*"),

@@ -114,7 +114,7 @@ def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
     assert not (out / ".units").exists()
     # Of a duplicate nothing is counted but that it is one.
     capsys.readouterr()
-    main(["stats", str(out), "--out", str(tmp_path / "stats")])
+    main(["stats", str(out)])
     kept = [document for document in corpora.read_documents(directories) if document.id not in expected]
     mean = sum(len(split_sentences(document.text)) for document in kept) / len(kept)
     assert f"  sentences a document  {mean:,.1f}\n" in capsys.readouterr().out
@@ -235,28 +235,6 @@ def test_groups_are_connected_components(edges: list[tuple[int, int]]) -> None:
         for first, second in pairs.tolist():
             expected[first] = expected[second] = min(expected[first], expected[second])
     assert dedup.roots(parents, np.arange(31)).tolist() == expected
-
-
-def test_duplicates_in_a_crowd_of_like_texts_are_found(tmp_path: Path) -> None:
-    """Thousands of texts with one pattern share keys; two duplicates are far apart among them."""
-    generator = np.random.default_rng(0)
-    words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("rk", "lst", "mp", "ng", "st", "x")]
-    texts = []
-    for number in range(3000):
-        name, star, year = *generator.choice(words, 2), 1900 + number % 100
-        texts.append(
-            f"{name} is a {year} American silent Western short film directed by B. Reeves Eason, produced by the "
-            f"American Film Manufacturing Company, released by Mutual Film, and starring {star} as the stranger."
-        )
-    texts += texts[100:110]
-    taken = fingerprints.Fingerprinter("near").of(texts)
-    for name, array in taken._replace(keys=taken.keys.T)._asdict().items():
-        np.save(tmp_path / f"000000.{name}.npy", np.ascontiguousarray(array))
-    bands = range(fingerprints.BANDS)
-    found = np.concatenate([dedup.equal_pairs(tmp_path, [0, len(texts)], band, 0, 1) for band in bands])
-    parents = np.arange(len(texts))
-    dedup.join(parents, found)
-    assert (dedup.roots(parents, np.arange(3000, 3010)) == dedup.roots(parents, np.arange(100, 110))).all()
 
 
 def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from common.errors import UserError
 from data_prep.corpus import work_units
-from data_prep.corpus.documents import SCHEMA, Document
+from data_prep.corpus.documents import Document
 from tests.data_prep import corpora
 
 
@@ -63,16 +61,6 @@ def test_missing_empty_and_damaged_corpora(tmp_path: Path) -> None:
     part.write_bytes(content)
     with pytest.raises(UserError, match=r"train-00000\.parquet cannot be read"):
         list(work_units.read_texts(corpus.units[0]))
-
-
-def test_a_text_that_is_not_utf_8(tmp_path: Path) -> None:
-    """Parquet stores it, and its checksum may be right."""
-    path = tmp_path / "train-00000.parquet"
-    table = pa.table([["1"], [""], pa.array([b"caf\xe9"])], SCHEMA.names).cast(SCHEMA, safe=False)
-    pq.write_table(table, path)
-    unit = work_units.WorkUnit((work_units.RowGroupSlice(path, 0, 0, 1, 4),), 0)
-    with pytest.raises(UserError, match=r"train-00000\.parquet cannot be read as documents \('utf-8' codec"):
-        list(work_units.read_texts(unit))
 
 
 def test_texts_that_repeat_count_as_often_as_they_stand_there(tmp_path: Path) -> None:

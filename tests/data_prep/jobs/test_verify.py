@@ -24,7 +24,6 @@ def copy(shard_directory: Path, tmp_path: Path) -> Path:
 
 
 def test_a_whole_set(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (copy / "stats").mkdir()
     (copy / "README.md").write_text("a card that somebody has written into")
     main(["verify", str(copy)])
     out = capsys.readouterr().out

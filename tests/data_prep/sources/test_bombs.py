@@ -1,6 +1,5 @@
 """Small inputs that would take much time or memory: each has a bound, and is one line or a skipped part."""
 
-import html
 import re
 import subprocess
 import sys
@@ -26,14 +25,6 @@ def test_a_page_that_is_nested_without_end_is_skipped(mark: str) -> None:
     deep = wikipedia.MAX_NESTING // len(re.findall(r"\{\{|\[\[", mark))
     assert wikipedia.article(page(deep + 1)) == Skipped("A", "nested too deeply")
     assert wikipedia.article(page(deep)) != Skipped("A", "nested too deeply")
-
-
-@pytest.mark.parametrize("mark", ["<b>", "<ref>", "<!--", "[http://a "])
-def test_a_hundred_thousand_open_tags_take_no_time_to_speak_of(mark: str) -> None:
-    """With a square of their number it would be a day."""
-    text = html.escape(f"{mark * 100_000}It is one.")
-    page = wikipedia.parse_page(f"<page><title>A</title><revision><text>{text}</text></revision></page>".encode())
-    assert wikipedia.article(page) is not None
 
 
 @pytest.mark.parametrize("source", ["jsonl", "hub"])

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from common.normalization import Normalization
 from data_prep.text import text_encoder as encoder_module
 from data_prep.text.normalize import normalize, normalize_word
-from data_prep.text.sentencepiece_vocabulary import WORD_START
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
-from data_prep.text.vocabulary import UNK_ID, Vocabulary
+from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
 
 
@@ -107,25 +106,3 @@ def test_tokens_are_those_of_pre_training_and_stand_where_they_say(vocabulary, t
     assert (ends[1:] >= ends[:-1]).all()
     assert len(ids) == 0 or (starts[0] >= 0 and ends[-1] <= len(text))
     assert not any(text[start:end].strip("\0").isspace() for start, end in zip(starts, ends) if end > start)
-
-
-@given(TEXTS)
-@settings(deadline=None, max_examples=150)
-def test_the_stretch_of_some_tokens_spells_these_tokens(vocabulary, text):
-    """The text from one token's start to another's end encodes to these tokens, if no character makes several."""
-    encoder = OffsetEncoder(vocabulary)
-    ids, starts, ends = encoder.encode(text)
-    if UNK_ID in ids:
-        return
-    for first in range(len(ids)):
-        for last in range(first, min(first + 3, len(ids))):
-            spelled = normalize(text[starts[first] : ends[last]])
-            pieces = "".join(vocabulary.pieces[number] for number in ids[first : last + 1].tolist())
-            wanted = pieces.replace(WORD_START, " ").strip()
-            if wanted and not pieces.endswith(WORD_START):
-                # A sigma cut off from its word has the other form.
-                assert wanted.replace("ς", "σ") in spelled.replace("ς", "σ")
-                shared_start = first > 0 and starts[first] < ends[first - 1]
-                shared_end = last + 1 < len(ids) and ends[last] > starts[last + 1]
-                if not (shared_start or shared_end):
-                    assert wanted.replace("ς", "σ") == spelled.replace("ς", "σ")
