@@ -63,7 +63,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         years = [f"in {year}, it was" for year in range(1900, 2000)]
         more = {"character_coverage": 0.999, "num_threads": 1}
         corpora.train_pieces(
-            path, ENGLISH_LINES * 3 + years, 500, OWN_RULE, ["(", ")", '"', "-", ".", "–", "£", "€"], **more
+            path, ENGLISH_LINES * 3 + years, 390, OWN_RULE, ["(", ")", '"', "-", ".", "–", "£", "€"], **more
         )
     else:
         sentences = [normalize(line, kind) for line in (LINES + HARD_LINES) * 30]
@@ -71,10 +71,10 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         if request.param == WITH_BYTES:
             sentences, words = [line for line in sentences if line.isascii()], ENGLISH_LINES[:300]
         options = (0.99, True) if request.param == WITH_BYTES else ()
-        trained = train_sentencepiece(iter([line for line in sentences + words if line]), 500, kind, "de,ru", *options)
+        trained = train_sentencepiece(iter([line for line in sentences + words if line]), 390, kind, "de,ru", *options)
         path.write_bytes(trained.serialized)
     directory = tmp_path_factory.mktemp("export")
-    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=500)), directory, path)
+    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=390)), directory, path)
     assert (directory / "spiece.model").read_bytes() == path.read_bytes()
     return directory
 
@@ -139,7 +139,7 @@ def test_a_model_restored_from_the_tokenizer_gives_these_ids(
 def test_special_tokens_pairs_and_masks(directory: Path, vocabulary: Vocabulary, theirs: Any, lines: list[str]) -> None:
     contents = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
     assert [(token["id"], token["content"]) for token in contents["added_tokens"]] == list(enumerate(SPECIAL_PIECES))
-    assert (theirs.model_max_length, len(theirs)) == (40, 500)
+    assert (theirs.model_max_length, len(theirs)) == (40, 390)
     names = (theirs.pad_token, theirs.unk_token, theirs.cls_token, theirs.sep_token, theirs.mask_token)
     assert names == SPECIAL_PIECES
     first, second = vocabulary.encode(["the list", "is (new)."])
@@ -164,7 +164,7 @@ def test_the_file_records_the_normalisation(directory: Path, vocabulary: Vocabul
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("spiece.model", "has 500 pieces, but"), ("none", "does not exist"), ("config.json", "is no SentencePiece model")],
+    [("spiece.model", "has 390 pieces, but"), ("none", "does not exist"), ("config.json", "is no SentencePiece model")],
 )
 def test_another_vocabulary_is_refused_before_anything_is_written(
     name: str, message: str, directory: Path, tmp_path: Path
@@ -173,5 +173,5 @@ def test_another_vocabulary_is_refused_before_anything_is_written(
     if (directory / name).exists():
         path.write_bytes((directory / name).read_bytes())
     with pytest.raises(ValueError, match=message):
-        huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=501)), tmp_path / "export", path)
+        huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=391)), tmp_path / "export", path)
     assert not (tmp_path / "export").exists()
