@@ -40,6 +40,9 @@ def text_of(page):
 @pages
 def test_paths_exist(page):
     named = re.findall(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]*)", text_of(page))
+    named += re.findall(
+        r"`([A-Z]+\.md|[\w.-]+\.example|Makefile|pyproject\.toml|requirements[\w-]*\.(?:txt|lock))`", text_of(page)
+    )
     assert {name for name in named if not is_there(name.rstrip(".-"))} == set()
 
 
@@ -49,14 +52,6 @@ def is_there(name):
     NAME stands for a name that the reader chooses.
     """
     return "NAME" in name or (REPOSITORY / name).exists() or (REPOSITORY / f"{name}.json").exists()
-
-
-@pages
-def test_files_at_the_top_exist(page):
-    named = re.findall(
-        r"`([A-Z]+\.md|[\w.-]+\.example|Makefile|pyproject\.toml|requirements[\w-]*\.(?:txt|lock))`", text_of(page)
-    )
-    assert {name for name in named if not is_there(name)} == set()
 
 
 @pages

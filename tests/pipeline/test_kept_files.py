@@ -92,6 +92,10 @@ CASES = {
         {".dedup/theirs.txt": "x"},
         lambda m, v: of_data_prep("shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", v),
     ),
+    "vocab beside a JSON of someone": (
+        {},
+        lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
+    ),
     "pretrain": (
         {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},
         lambda m, v: of_main(

@@ -53,11 +53,6 @@ def test_an_interrupt_waits_for_the_command_to_save(capfd):
     assert capfd.readouterr().out == "saved\n"
 
 
-def test_one_text_is_no_list_of_texts():
-    with pytest.raises(TypeError, match="a list of texts"):
-        albert.Model(None, None, None, None, None).fill_mask("Paris is the [MASK] of France.")
-
-
 def test_shards_have_the_rows_of_a_run_in_any_order(corpus):
     shards = albert.Shards(corpus.train, seed=3, epoch=1)
     sets, masking = open_shards(corpus.train), MaskingSettings()
