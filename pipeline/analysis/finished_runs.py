@@ -63,8 +63,6 @@ def member_directories(run: Path) -> list[Path]:
 
 
 def read_predictions(run: Path, task: Task) -> dict[str, Any]:
-    """The predictions of each split of one run, by name. Raises UserError for a file that is damaged or empty."""
-    by_file = {path: task.kind.predictions.load(path) for path in sorted((run / "logits").glob(f"*{task.kind.ending}"))}
-    if empty := [path for path, predictions in by_file.items() if not len(predictions)]:
-        raise UserError(f"{empty[0]} holds no predictions; fine-tune again")
-    return {path.stem: predictions for path, predictions in by_file.items()}
+    """The predictions of each split of one run, by name. Raises UserError for a file that is damaged."""
+    files = sorted((run / "logits").glob(f"*{task.kind.ending}"))
+    return {path.stem: task.kind.predictions.load(path) for path in files}

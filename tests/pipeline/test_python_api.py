@@ -13,7 +13,7 @@ import transformers
 from torch.utils.data import DataLoader
 
 import albert_pretraining as albert
-from albert_pretraining import commands
+from albert_pretraining import api
 from data_prep.format.shards import open_shards
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline.data.collate import Batch, BatchShape, Collator
@@ -22,7 +22,7 @@ from pipeline.data.mixture import corpus_seed
 
 
 def test_arguments_become_the_words_of_the_command(tmp_path):
-    words = commands._words(
+    words = api._words(
         {"data": [tmp_path, "b:2"], "deepspeed_config": "x.json", "max_hours": 1.5, "compile": True, "stage": None}
         | {"save_interval": 7, "bias": False}
     )
@@ -31,7 +31,7 @@ def test_arguments_become_the_words_of_the_command(tmp_path):
 
 
 def run(code):
-    commands._run([sys.executable, "-c", code])
+    api._run([sys.executable, "-c", code])
 
 
 def test_a_command_says_what_it_prints_and_how_it_ended(capfd):

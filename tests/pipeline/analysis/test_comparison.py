@@ -133,15 +133,6 @@ def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
     assert "labelled" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("task", ["rte", "squad1"])
-def test_a_file_without_predictions_is_one_line(tmp_path, capsys, task):
-    run = made_runs.finetuning(tmp_path / "runs" / task, task, "x", {})
-    (made_runs.logits if task == "rte" else made_runs.answers)(run, "dev", 0, 0)
-    for command in (["compare"], ["ensemble", "--out", str(tmp_path / "out")]):
-        assert evaluate.main([*command, "--runs", str(tmp_path / "runs")]) == 2
-        assert "holds no predictions; fine-tune again" in capsys.readouterr().err
-
-
 def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
     many = made_runs.finetuning(
         tmp_path / "many", "rte", "x", {}, seeds=[0, 1], median={"dev": {"accuracy": 0.5}}, spread={}

@@ -12,7 +12,6 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from pipeline.tasks import metrics
 from pipeline.tasks.kinds import answers
-from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 
@@ -131,12 +130,6 @@ def interval(task, metric, predictions, labels):
     return TASKS[task].kind.interval(TASKS[task], metric, predicted(task, predictions, labels))
 
 
-def majority(task, labels):
-    """The metrics of the most frequent answer."""
-    kind = TASKS[task].kind
-    return kind.metrics(TASKS[task], kind.majority(TASKS[task], predicted(task, labels, labels)))
-
-
 def two_classes(size, seed=0):
     generator = np.random.default_rng(seed)
     labels = generator.random(size) < 0.3
@@ -165,14 +158,3 @@ def test_other_metrics_have_a_bootstrap_over_the_examples(task, metric):
     expected = metrics.bootstrap_interval(kind.statistic(TASKS[task], metric, found), 300)
     assert interval(task, metric, predictions, labels) == expected
     assert expected[0] < kind.metrics(TASKS[task], found)[metric] < expected[1]
-
-
-def test_baselines_that_always_give_one_answer():
-    assert majority("sst2", [1, 1, 0]) == {"accuracy": pytest.approx(2 / 3)}
-    assert majority("mrpc", [1, 1, 0])["f1"] == pytest.approx(0.8)
-    assert majority("stsb", [1.5, 4.0, 2.0]) == {"pearson": 0.0, "spearman": 0.0}
-    squad = TASKS["squad2"]
-    span = (Span("x", 0, 1, 0.0),)
-    given = AnswersById(a=Answers(span, -1.0, ("x",)), b=Answers(span, -1.0, ()), c=Answers(span, -1.0, ()))
-    found = squad.kind.statistic(squad, "f1", squad.kind.majority(squad, given))
-    assert found(np.arange(3)) == pytest.approx(2 / 3)

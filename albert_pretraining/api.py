@@ -1,8 +1,9 @@
-"""The commands as functions: each runs the command in child processes, prints what it prints, and returns its results.
+"""The Python API: the commands as functions, trained models, and shards as a dataset of torch.
 
-The arguments are the flags of the command, with underscores: `max_seq_length=128` is `--max-seq-length 128`. A list
-gives a flag several words, True a flag alone, and None leaves it out. A mistake raises UserError with one line, any
-other end RuntimeError with the exit status and the last line.
+A function runs its command in child processes, prints what it prints, and returns its results. The arguments are the
+flags of the command, with underscores: `max_seq_length=128` is `--max-seq-length 128`. A list gives a flag several
+words, True a flag alone, and None leaves it out. A mistake raises UserError with one line, any other end RuntimeError
+with the exit status and the last line.
 """
 
 import os
@@ -10,12 +11,24 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
 
 from common import PREFIX
 from common.errors import UserError
 from common.gpus import gpus_of_driver
+from data_prep.format.shard_manifest import read_manifest
+from data_prep.format.shards import read_vocabulary
+from model.config import IGNORED_LABEL
 from pipeline.checkpoint.run_records import RESULTS, read_results
+from pipeline.data.collate import Batch, Objective
+from pipeline.data.masking import MaskingSettings
+from pipeline.data.mixture import open_mixture
 from pipeline.finetuning.predictor import Predictor as Model
 from pipeline.finetuning.predictor import open_predictor
 from pipeline.training.metrics_file import last_record
@@ -121,6 +134,62 @@ def prepare(
         made[split] = root / "shards" / split
         _run([*job, "shards", *_words({**shards, "split": split, "out": made[split]})])
     return Corpus(documents, Path(vocabulary), made["train"], made.get("held_out"))
+
+
+class Shards(Dataset[dict[str, Tensor]]):
+    """The rows of one shard set, with the sentence order and the masks of an epoch, by (seed, epoch, row) alone.
+
+    A row holds several pairs. With the layout "packed" it has the fields of `pipeline.data.collate.Batch`, which
+    `AlbertForPreTraining` of `model` takes. With "masked_lm" it has what a masked language model of `transformers`
+    takes: input_ids, token_type_ids, position_ids (S,); attention_mask (1, S, S), True inside each pair; and labels
+    (S,), -100 where nothing is predicted.
+
+    Raises UserError if the directory has no shards, or they are damaged.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        objective: Objective = "sop",
+        seed: int = 0,
+        epoch: int = 0,
+        mask_probability: float = 0.15,
+        layout: Literal["packed", "masked_lm"] = "packed",
+    ) -> None:
+        place, masking = Path(directory), MaskingSettings(mask_probability)
+        self.vocabulary = read_vocabulary(place, read_manifest(place))
+        mixture = open_mixture([place], [1], self.vocabulary.continues_word, objective, seed, masking)
+        (self._collator,) = mixture.collators
+        self._layout, self._epoch = layout, epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch; a DataLoader with `persistent_workers` would keep the one before."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._collator.shards)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Tensor]]:
+        """The rows `indices`, which are read together; a DataLoader calls this."""
+        if any(not 0 <= index < len(self) for index in indices):
+            raise IndexError(f"rows {min(indices)} to {max(indices)} of {len(self)}")
+        batch = self._collator.read([self._epoch] * len(indices), list(indices))
+        fields = batch._asdict() if self._layout == "packed" else _masked_lm(batch)
+        return [{name: torch.from_numpy(values[row]) for name, values in fields.items()} for row in range(len(indices))]
+
+
+def _masked_lm(batch: Batch) -> dict[str, NDArray[Any]]:
+    labels = np.full_like(batch.input_ids, IGNORED_LABEL)  # (B, S)
+    row, column = np.nonzero(batch.masked_labels != IGNORED_LABEL)
+    labels[row, batch.masked_positions[row, column]] = batch.masked_labels[row, column]
+    ids = batch.sequence_ids  # (B, S)
+    mask = (ids[:, :, None] == ids[:, None, :])[:, None]  # (B, 1, S, S), padding sees padding
+    shared = {name: getattr(batch, name) for name in ("input_ids", "token_type_ids", "position_ids")}
+    return {**shared, "attention_mask": mask, "labels": labels}
 
 
 def _words(flags: Mapping[str, Any]) -> list[str]:
