@@ -136,7 +136,7 @@ def in_one_line(work: Callable[[], int | None], is_silent: bool = False) -> int:
     except BrokenPipeError:
         discard_output()
         return 0
-    except (OSError, MemoryError, ImportError, RuntimeError) as error:
+    except OSError as error:
         explained = explain(error)
         if explained is None:
             raise

@@ -4,16 +4,13 @@ import io
 import itertools
 import os
 import re
-import resource
 import signal
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
 
 from common import PREFIX
 from common.errors import UserError
-from common.text import printable
 
 CONSOLE_SCRIPT = "albert"
 """The command that an installed wheel has."""
@@ -56,11 +53,10 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
 def available_bytes() -> int | None:
     """Returns the bytes of memory that this process can still get, or None if the system does not say.
 
-    It is the least of what the machine has, of what the process's control group (version 2), such as a container, and
-    the groups above it may use, and of the addresses that the process may still use (`ulimit -v`).
+    It is the least of what the machine has and of what the process's control group (version 2), such as a container,
+    and the groups above it may use.
     """
-    addresses = available_addresses()
-    amounts = [] if addresses is None else [addresses]
+    amounts = []
     if machine := re.search(r"^MemAvailable: +(\d+) kB", _content(_MEMINFO), re.MULTILINE):
         amounts.append(int(machine[1]) * 1024)
     own = re.search(r"^0::(.*)", _content(_OWN_CGROUP), re.MULTILINE)
@@ -75,15 +71,6 @@ def available_bytes() -> int | None:
     return min(amounts, default=None)
 
 
-def available_addresses() -> int | None:
-    """Returns the bytes of address space that this process can still use; None if they are not limited."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    pages = _content(Path("/proc/self/statm")).split()
-    if limit == resource.RLIM_INFINITY or not pages:
-        return None
-    return max(0, limit - int(pages[0]) * resource.getpagesize())
-
-
 def _content(path: Path) -> str:
     try:
         return path.read_text()
@@ -91,27 +78,12 @@ def _content(path: Path) -> str:
         return ""
 
 
-class PrintableStream:
-    """A text stream that makes everything written to it `printable`, apart from line breaks and tabs."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Writes `text`; returns its length."""
-        self._stream.write(printable(text, keep="\n\t"))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 def begin_command() -> None:
     """Prepares a process that runs a command of this project (`python -m pipeline.plan`, or the console script).
 
     It prepares the process's output and its end.
 
-    What it prints on stdout is `printable`, and text that the encoding of the terminal lacks is escaped as well.
+    Text that the encoding of the terminal lacks is escaped.
 
     Until `begin_work`, Ctrl-C ends the process at once: a KeyboardInterrupt during an import may be raised inside a
     destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
@@ -125,7 +97,6 @@ def begin_command() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.stdout = PrintableStream(sys.stdout)
     sys.excepthook = _report
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
         signal.signal(signal.SIGINT, signal.SIG_DFL)

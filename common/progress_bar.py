@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from common.text import fit_to_terminal, format_duration
+from common.text import format_duration
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -86,10 +86,10 @@ class Progress:
         """Prints `line` on stdout, above the bar if there is one."""
         if self._bar is not None:
             self._bar.clear()
-            print(fit_to_terminal(line), flush=True)
+            print(line, flush=True)
             self._bar.refresh()
         elif self._enabled:
-            print(fit_to_terminal(line), flush=True)
+            print(line, flush=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,9 +1,6 @@
 """Text that commands print: counts, durations, Markdown tables; and what others wrote, made safe to print."""
 
 import re
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -50,14 +47,3 @@ def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]], a
     cells = [list(map(printable, header)), *(list(map(printable, row)) for row in rows)]
     title, *lines = (f"| {' | '.join(row)} |" for row in cells)
     return "\n".join([title, f"|{'|'.join(rules)}|", *lines])
-
-
-def fit_to_terminal(text: str) -> str:
-    """Breaks long lines between words if stdout is a terminal, which would break them inside words."""
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    return "\n".join(
-        textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        for line in text.splitlines()
-    )

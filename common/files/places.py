@@ -9,15 +9,11 @@ import re
 import tempfile
 from pathlib import Path
 
-from common.errors import UserError, one_line
+from common.errors import UserError
 
 MAX_NAME_BYTES = 255  # of every file system in use
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk or quota."""
-_NO_MEMORY = re.compile(
-    "(?i:can(not|'t) allocate memory)|failed to map segment|can't start new thread|Failed to launch worker"
-)
-"""What the system, torch, the loader of libraries, Python and Arrow say if there is no memory for them."""
 
 
 def check_directory(directory: Path, flag: str = "--out") -> None:
@@ -42,23 +38,11 @@ def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
     return UserError(f"cannot write to {place}: {error.strerror or error}; {remedy}")
 
 
-def explain_memory(error: BaseException) -> UserError | None:
-    """A UserError in place of an error for want of memory; None if the error is another."""
-    if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
-        return None
-    return UserError(
-        f"not enough memory ({one_line(error) or 'an allocation failed'}); free some, or raise the limit of this "
-        "process (ulimit -v) or job"
-    )
-
-
 def explain(error: BaseException) -> UserError | None:
-    """A UserError in place of an error of the file system or for want of memory.
+    """A UserError in place of an error of the file system.
 
     None if the error is another, or one of a file that it does not name.
     """
-    if explained := explain_memory(error):
-        return explained
     if not isinstance(error, OSError):
         return None
     place = None if error.filename is None else os.fsdecode(error.filename)

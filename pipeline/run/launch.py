@@ -5,11 +5,10 @@
 A command such as `pipeline.pretrain` has a function `prepare`, which checks the command line.
 """
 
-import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -70,16 +69,15 @@ def run_command(
         return _refuse_alone(error)
 
     def check() -> Prepared:
-        with _explained(places.explain):
+        try:
             args = parse(words)
             if args.mirror is not None:
-                try:
-                    mirror.restore(args.output, args.mirror, rendezvous.rank)
-                except UserError as error:
-                    if rendezvous.rank == 0:  # the others wait for what it restores
-                        report_user_error(error, 0)
-                    raise
+                _restore(args.output, args.mirror, rendezvous.rank)
             return prepare(args, world_size)
+        except OSError as error:
+            if explained := places.explain(error):
+                raise explained from None
+            raise
 
     checked = rendezvous.agree(check, lambda prepared: prepared.facts)
     if checked.finished:
@@ -88,20 +86,19 @@ def run_command(
         return 0
     try:
         watch = Watch(rendezvous, checked.output, checked.host_timeout, checked.hang_timeout)
-        with watch, _explained(places.explain_memory):
+        with watch:
             return checked.work()
     except UserError as error:
         report_user_error(error, rendezvous.rank)
 
 
-@contextlib.contextmanager
-def _explained(explain: Callable[[BaseException], UserError | None]) -> Iterator[None]:
-    """Raises what `explain` makes of an error in its place, or the error where that is None."""
+def _restore(output: Path, url: str, rank: int) -> None:
+    """Restores the run from its mirror. A mistake ends the job at once: others wait for what rank 0 restores."""
     try:
-        yield
-    except (OSError, MemoryError, ImportError, RuntimeError) as error:
-        if explained := explain(error):
-            raise explained from None
+        mirror.restore(output, url, rank)
+    except UserError as error:
+        if rank == 0:
+            report_user_error(error, 0)
         raise
 
 

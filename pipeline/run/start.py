@@ -17,7 +17,6 @@ from torch import nn
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
-from common.text import fit_to_terminal
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import fill_weights
 from pipeline.checkpoint.mirror import Mirror
@@ -217,7 +216,7 @@ def _print_header(run: TrainingRun, header: Header) -> None:
         *(f"note: {note}" for note in engine.notes),
         *([f"resuming from step {run.state.step}"] if run.state.step else []),
     ]
-    print(fit_to_terminal("\n".join(lines)), flush=True)
+    print("\n".join(lines), flush=True)
 
 
 def _export(run: TrainingRun, model: str) -> None:
@@ -227,7 +226,7 @@ def _export(run: TrainingRun, model: str) -> None:
         form = export_usual(output, output / "export")
         atomic.write_text(output / "done", f"{steps}\n")
         end = f"finished after {steps} steps{_early_end(run)}"
-        print(fit_to_terminal(f"{end}: {output / 'export'} holds {model} {form}"))
+        print(f"{end}: {output / 'export'} holds {model} {form}")
 
 
 def _early_end(run: TrainingRun) -> str:

@@ -1,11 +1,9 @@
 """Counts, durations and tables as people read them."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from common.errors import UserError
-from common.text import fit_to_terminal, format_duration, markdown_table, printable, quantity
+from common.text import format_duration, markdown_table, printable, quantity
 
 
 @pytest.mark.parametrize(
@@ -34,14 +32,6 @@ def test_tables() -> None:
     rows = [("a", 1), ("b", 20)]
     assert markdown_table(["name", "n"], rows, "lr") == "| name | n |\n|---|---:|\n| a | 1 |\n| b | 20 |"
     assert markdown_table(["name"], []) == "| name |\n|---|"
-
-
-def test_a_terminal_breaks_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "a short line\nstep  5/10  loss 7.0000  held-out rows"
-    assert fit_to_terminal(text) == text
-    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setenv("COLUMNS", "30")
-    assert fit_to_terminal(text) == "a short line\nstep  5/10  loss 7.0000\n  held-out rows"
 
 
 @pytest.mark.parametrize(
