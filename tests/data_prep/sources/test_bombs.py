@@ -1,8 +1,6 @@
 """Small inputs that would take much time or memory: each has a bound, and is one line or a skipped part."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,7 +11,6 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.sources import Skipped, wikipedia
-from tests.data_prep import corpora
 
 
 @pytest.mark.parametrize("mark", ["{{a|", "[[a|", "{{a|[[b|"])
@@ -34,13 +31,3 @@ def test_a_column_that_is_there_twice_is_one_line(tmp_path: Path, source: str) -
     with pytest.raises(UserError, match=r"2 columns called 'text'|Multiple matches for FieldRef"):
         main(["extract", "--source", source, "--input", str(tmp_path / "in"), "--out", str(tmp_path / "out")])
     assert source == "hub" or not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_too_little_address_space_is_one_line(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
-    words = ["--documents", documents_directory, "--vocab", vocabulary_file, "--out", tmp_path / "set"]
-    command = ["bash", "-c", f'ulimit -v {400 << 10} && exec "$@"', "-", sys.executable, "-m", "data_prep", "shards"]
-    done = subprocess.run([*command, *map(str, words)], cwd=corpora.ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: ")

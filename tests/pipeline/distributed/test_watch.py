@@ -139,21 +139,6 @@ def fail(case: tuple[str, int, Exception], output: Path) -> None:
     run_and_exit(lambda: launch.run_command(lambda words: argparse.Namespace(mirror=None), prepare, []))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("check", 1, ImportError("a.so: failed to map segment from shared object")),
-        ("work", 1, RuntimeError("DefaultCPUAllocator: can't allocate memory")),
-    ],
-    ids=["import", "torch"],
-)
-def test_too_little_memory_in_a_rank_is_one_line(ends: Any, case: Any) -> None:
-    statuses, lines = ends(fail, case, 2)
-    assert statuses == [2, 2]
-    (line,) = lines
-    assert line.startswith(f"error: rank 1 on host {HOST}: not enough memory (")
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_raises_ends_the_others_with_its_line(ends: Any, rank: int) -> None:
     statuses, lines = ends(fail, ("work", rank, ValueError("row 7 is odd")), 2)
