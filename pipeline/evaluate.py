@@ -15,9 +15,12 @@ from common.command_line import Parser, entry_point
 
 
 def _summary(args: argparse.Namespace) -> str:
+    from pipeline.analysis.curves import draw_curves
     from pipeline.analysis.summary import summarise
 
-    return summarise(args.run, args.export or args.run / "export")
+    if args.curves is not None:
+        draw_curves(args.run, args.curves)
+    return summarise(args.run, args.export or args.run / "export", args.curves)
 
 
 def _compare(args: argparse.Namespace) -> str:
@@ -42,6 +45,7 @@ def parser() -> Parser:
     command.set_defaults(run_command=_summary)
     command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
     command.add_argument("--export", type=Path, metavar="DIR", help="directory of the exported model (RUN/export)")
+    command.add_argument("--curves", type=Path, metavar="FILE", help="write a PNG of losses and accuracies")
 
     command = commands.add_parser("compare", help="metrics beside the majority class and random weights")
     command.set_defaults(run_command=_compare)

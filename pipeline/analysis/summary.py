@@ -25,9 +25,12 @@ def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
     return tokens / seconds if seconds else None
 
 
-def summarise(directory: Path, export: Path) -> str:
+def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     """A short table of a pre-training run: its last evaluation, its speed, and its files.
 
+    Args:
+        export: where the exported model is.
+        curves: where a picture of the curves is, if there is one.
     Raises:
         UserError: the directory holds no run, a fine-tuning run, or a run without an evaluation on held-out rows.
     """
@@ -57,5 +60,6 @@ def summarise(directory: Path, export: Path) -> str:
     rows["training speed"] = f"{speed:,.0f} tokens/s in {record.precision}"
     rows["time"] = f"{last('seconds', training):.0f} s on {quantity(record.world_size, 'rank')}"
     rows |= {"run": str(directory), "exported model": str(export)}
+    rows |= {} if curves is None else {"curves": str(curves)}
     lines = [f"{name:<24}{value}" for name, value in rows.items()]
     return "\n".join([*lines, "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])

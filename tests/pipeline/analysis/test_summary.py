@@ -2,7 +2,9 @@
 
 import pytest
 
+from pipeline.analysis.curves import curves_of, draw_curves
 from pipeline.analysis.summary import summarise, sustained_speed
+from pipeline.training.metrics_file import read_records
 from tests.pipeline.training.made_records import log_run
 
 
@@ -18,6 +20,23 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["held-out SOP accuracy"].strip() == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
     assert shown["training speed"].strip() == "50 tokens/s in fp16"
     assert shown["time"].strip() == "60 s on 1 rank"
+
+
+def test_the_curves_are_the_records(tmp_path):
+    log_run(tmp_path / "base", 0, 60)
+    losses, accuracies = curves_of(tmp_path / "base").axes
+    training, evaluations = (read_records(tmp_path / "base", split) for split in ("train", "eval"))
+    for line, records, name in (
+        (losses.lines[0], training, "mlm_loss"),
+        (losses.lines[1], evaluations, "mlm_loss"),
+        (accuracies.lines[0], evaluations, "sop_accuracy"),
+    ):
+        assert list(line.get_xdata()) == [record["step"] for record in records]
+        assert list(line.get_ydata()) == [record[name] for record in records]
+    assert losses.lines[2].get_ydata() == [evaluations[-1]["mlm_unigram_entropy"]] * 2
+    draw_curves(tmp_path / "base", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "curves.png") in summarise(tmp_path / "base", tmp_path, tmp_path / "curves.png")
 
 
 def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
