@@ -8,6 +8,7 @@ from typing import Any
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
+from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.checkpoint.run_records import CorpusRecord, LengthRecord, PretrainRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
@@ -99,7 +100,7 @@ def resolve(
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, [flags.output])
     if initial is not None:
-        _check_vocabulary(initial, corpora.directories[0])
+        _check_vocabulary("--init", initial.directory, initial.weights, corpora.directories[0])
     teacher, masking = find_teacher(flags.teacher, flags.teacher_loss), flags.masking_settings()
     like = None if initial is None else initial.config
     if teacher is not None:
@@ -108,7 +109,7 @@ def resolve(
             masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
     model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
     if teacher is not None:
-        teacher.check(corpora.directories[0])
+        _check_vocabulary("--teacher", teacher.directory, teacher.weights, corpora.directories[0])
     engine = engine_config.fit(config, world_size, hardware, flags.precision)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)
@@ -138,16 +139,16 @@ def resolve(
     return settings, initial, teacher
 
 
-def _check_vocabulary(initial: InitialModel, data: Path) -> None:
-    """Raises UserError if the shards in `data` were made with other pieces or another normalisation."""
-    weights, file = initial.weights, find_vocabulary(data)
-    if weights is None:
+def _check_vocabulary(flag: str, directory: Path, weights: InitialWeights | None, data: Path) -> None:
+    """Raises UserError if the shards in `data` were made with other pieces or another normalisation than the model."""
+    if weights is None:  # of a run that has begun
         return
-    of_data, own = Vocabulary.load(file), weights.vocabulary
+    file, own = find_vocabulary(data), weights.vocabulary
+    of_data = Vocabulary.load(file)
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
         raise UserError(
-            f"--init {initial.directory} and --data {data} have different vocabularies, {weights.vocabulary_file} and "
-            f"{file}; make the shards with --vocab {weights.vocabulary_file}"
+            f"{flag} {directory} and --data {data} have different vocabularies, {weights.vocabulary_file} and {file}; "
+            f"make the shards with --vocab {weights.vocabulary_file}"
         )
 
 

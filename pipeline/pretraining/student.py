@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel
 from model.config import ExecutionOptions
 from model.distillation import PARTS, AlbertForDistillation, principal_directions
@@ -62,7 +61,6 @@ class Teacher:
     def student_config(self) -> AlbertConfig:
         """The teacher's sizes, with shared layers, a narrow embedding and no dropout: of a run without --model."""
         config = self.weights.config
-        head = None if config.sentence_head is None else "sop"
         return dataclasses.replace(
             config,
             embedding_size=min(EMBEDDING_SIZE, config.embedding_size),
@@ -71,17 +69,8 @@ class Teacher:
             num_hidden_groups=1,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
-            sentence_head=head,
+            sentence_head=config.sentence_head and "sop",
         )
-
-    def check(self, data: Path) -> None:
-        """Raises UserError unless the shards in `data` have its vocabulary."""
-        of_data, own = Vocabulary.load(data), self.weights.vocabulary
-        if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
-            raise UserError(
-                f"--teacher {self.directory} and --data {data} have different vocabularies; make the shards with "
-                f"--vocab {self.weights.vocabulary_file}"
-            )
 
     def encoder(self) -> AlbertModel:
         """The teacher, fp32, on the CPU."""
@@ -181,13 +170,11 @@ def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Te
     is_factorised = isinstance(project, nn.Linear)
     width = own.word_embeddings.embedding_dim  # E
     axes = principal_directions(teacher, width, counts) if is_factorised else directions  # (E, H')
-    tables = {
-        "word_embeddings": (own.word_embeddings.weight, goal.word_embeddings.weight),
-        "position_embeddings": (own.position_embeddings.weight, goal.position_embeddings.weight),
-        "token_type_embeddings": (own.token_type_embeddings.weight, goal.token_type_embeddings.weight),
-    }
-    for table, source in tables.values():
+    counts_in_both = []
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        table, source = getattr(own, name).weight, getattr(goal, name).weight
         count = min(len(table), len(source))
+        counts_in_both.append(count)
         table[:count] = goal.projection(source[:count]) @ axes.T  # (count, E)
     if not is_factorised and len(axes) == axes.shape[1]:
         own.layer_norm.load_state_dict(goal.layer_norm.state_dict())
@@ -195,8 +182,8 @@ def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Te
         # The student normalises vectors of width E, the teacher of width H'. So the projection is fitted to what both
         # make of each word at some position.
         words = torch.arange(len(own.word_embeddings.weight))[None]  # (1, V)
-        limit = min(FITTED_POSITIONS, *map(len, tables["position_embeddings"]))
-        positions, types = words % limit, words // limit % min(2, *map(len, tables["token_type_embeddings"]))  # (1, V)
+        limit = min(FITTED_POSITIONS, counts_in_both[1])
+        positions, types = words % limit, words // limit % min(2, counts_in_both[2])  # (1, V)
         narrow = own.layer_norm(
             own.word_embeddings(words) + own.position_embeddings(positions) + own.token_type_embeddings(types)
         )[0]  # (V, E)
