@@ -127,9 +127,9 @@ def lengthened(corpus, tmp_path_factory):
 def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
     output, undisturbed, ended = lengthened
     assert {name: end.status for name, end in ended.items()} == {
-        "first": 0, "again": 0, "stopped": 75, "before the old end": 2, "resumed": 0, "undisturbed": 0,
-        "again at the end": 0, "too short": 2, "without --steps": 2, "without --init": 2,
+        "first": 0, "again": 0, "stopped": 75, "resumed": 0, "undisturbed": 0,
     }, {name: end.stderr for name, end in ended.items()}  # fmt: skip
+    assert "nothing to do" in ended["again"].stdout
     assert (output / "done").read_text() == "10\n"
     assert differences(output, undisturbed) == []
     training = [record for record in outcome(output)[0] if record["split"] == "train"]
