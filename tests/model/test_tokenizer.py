@@ -18,7 +18,7 @@ from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_senten
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
-from pipeline.finetuning import pretrained
+from pipeline.finetuning import predictor
 from tests.data_prep import corpora
 from tests.data_prep.foreign_pages import WIKIS
 from tests.model.examples import few_examples, tiny_config
@@ -149,7 +149,7 @@ def test_special_tokens_pairs_and_masks(directory: Path, vocabulary: Vocabulary,
     assert theirs.decode(pair["input_ids"][: len(first) + 2], skip_special_tokens=True) == vocabulary.decode(first)
     texts = ["The list [MASK] is new.", "The list [MASK].", "be[MASK]an", "Élise [MASK] à l'école.", "Никто [MASK] йод"]
     for text in texts[:3] if lines is ENGLISH_LINES else texts:
-        assert pretrained.encode(vocabulary, text) == theirs(text)["input_ids"]
+        assert predictor.encode(vocabulary, text) == theirs(text)["input_ids"]
 
 
 def test_the_file_records_the_normalisation(directory: Path, vocabulary: Vocabulary, lines: list[str]) -> None:
