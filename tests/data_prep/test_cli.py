@@ -66,7 +66,6 @@ def test_mistakes_are_one_line_and_status_2(
     [
         (KeyboardInterrupt(), 130, "interrupted; give the same command to go on"),
         (OSError(errno.ENOSPC, "No space left on device", "/data/x"), 2, "error: the disk is full at /data/x"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), 2, "error: the disk is full (Disk quota exceeded)"),
         (UserError("no such thing; bring one"), 2, "error: no such thing; bring one"),
     ],
 )

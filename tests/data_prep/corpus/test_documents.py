@@ -60,13 +60,6 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         documents_of(part)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"format_version": 1}', '{"format_version": 2}'])
-def test_a_damaged_manifest_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "documents.json").write_text(content)
-    with pytest.raises(UserError, match=r"documents\.json"):
-        d.read_manifest(tmp_path)
-
-
 def test_held_out_share_is_close_to_the_fraction() -> None:
     ids = [f"document {i}" for i in range(20_000)]
     for fraction in (0.01, 0.05, 0.5):

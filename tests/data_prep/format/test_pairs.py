@@ -262,11 +262,6 @@ def test_positions_count_the_special_tokens() -> None:
     assert parts.positions().tolist() == [16, 6]
 
 
-@pytest.mark.parametrize(("length", "most"), [(8, 1), (16, 1), (64, 4), (512, 32)])
-def test_most_pairs_of_a_row(length: int, most: int) -> None:
-    assert max_pairs(length) == most
-
-
 @pytest.mark.parametrize("length", [64, 128, 512])
 def test_rows_are_at_least_99_per_cent_full(length: int) -> None:
     # What long documents give: nine full pairs of ten, one of a uniform shorter length.

@@ -79,6 +79,8 @@ def test_the_pairs_of_a_document_are_its_text(
             start += len(longest)
         assert start == len(tokens)
     assert not pairs
+    assert {file.name for file in rows.manifest.files} | {"manifest.json"} == set(os.listdir(tmp_path / "set"))
+    assert Vocabulary.load(tmp_path / "set").sha256 == rows.manifest.vocabulary_sha256 == vocabulary.sha256
     counts = rows.manifest.counts
     assert counts.documents == 120
     assert counts.documents_left_out == left_out
@@ -89,16 +91,6 @@ def test_the_pairs_of_a_document_are_its_text(
     assert counts.fill == pytest.approx(used / (len(rows) * length))
     if not options:
         assert counts.fill > 0.92  # spans end before words, which have many of 400 pieces
-
-
-def test_the_manifest_says_what_it_was_made_of(shard_directory: Path, vocabulary: Vocabulary) -> None:
-    manifest = manifests.read_manifest(shard_directory)
-    assert manifest.vocabulary_sha256 == vocabulary.sha256
-    assert manifest.vocabulary_size == 400
-    assert manifest.max_seq_length == 64
-    assert manifest.sources[0]["documents"] == 120
-    assert Vocabulary.load(shard_directory / "spiece.model").sha256 == vocabulary.sha256
-    assert {file.name for file in manifest.files} | {"manifest.json"} == set(os.listdir(shard_directory))
 
 
 def test_what_is_left_out_is_counted_and_a_set_without_rows_is_refused(vocabulary_file: Path, tmp_path: Path) -> None:

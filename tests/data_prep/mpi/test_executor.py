@@ -74,17 +74,6 @@ def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_agai
     assert "mpi4py" not in sys.modules
 
 
-def test_without_a_launcher_no_mpi_library_is_needed(tmp_path: Path) -> None:
-    program = (
-        "import sys; sys.modules['mpi4py'] = None\n"  # importing it fails from here on
-        "from tests.data_prep.mpi_job import job; from pathlib import Path\n"
-        f"job(Path({str(tmp_path)!r}), 'plain')"
-    )
-    result = corpora.run(["-c", program])
-    assert result.returncode == 0, result.stderr
-    assert [record["square"] for record in json.loads(result.stdout)] == [n * n for n in range(20)]
-
-
 def mpi_job(directory: Path, kind: str, ranks: int) -> tuple[int, str, str]:
     result = corpora.run(["-m", "tests.data_prep.mpi_job", directory, kind], ranks=ranks)
     return result.returncode, result.stdout, result.stderr

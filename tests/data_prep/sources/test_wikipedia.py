@@ -239,10 +239,3 @@ def test_blocks_are_the_file(tmp_path: Path, level: int) -> None:
     assert len(blocks) >= (12 if level == 1 else 2)
     for start in (1, blocks[1][0], blocks[1][0] + 1, path.stat().st_size - 20):
         assert list(Bzip2File(path).blocks(start)) == [block for block in blocks if block[0] >= start]
-
-
-def test_several_streams_are_one_file(tmp_path: Path) -> None:
-    parts = [noise(250_000, seed) for seed in range(3)] + [b"", b"end"]
-    path = tmp_path / "multistream.bz2"
-    path.write_bytes(b"".join(bz2.compress(part, 1) for part in parts))
-    assert b"".join(text for _, text in Bzip2File(path).blocks(0)) == b"".join(parts)
