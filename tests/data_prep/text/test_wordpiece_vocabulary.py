@@ -21,6 +21,8 @@ from tests.data_prep import corpora
 LANGUAGES = [
     "The unaffable cats weren't playing, in 1918, for £5.",
     "Die Mühle an der Straße gehört Frau Müller-Groß.",
+    "L'élève est déjà à l'école; où est Noël?",
+    "¿Dónde está el niño? ¡Mañana, señor!",
     "Река течёт, и йод горит в объёме.",
     "Ο Σίσυφος και οι δρόμοι της ΟΔΟΣ.",
     "这是一个句子，没有空格。",
@@ -80,7 +82,7 @@ def assert_same_tokens(wordpiece: WordPieceVocabulary, theirs: Any, texts: list[
         assert list(zip(tokens.starts.tolist(), tokens.ends.tolist())) == offsets
 
 
-def test_tokens_and_offsets_are_those_of_transformers_in_eight_languages(
+def test_tokens_and_offsets_are_those_of_transformers_in_ten_languages(
     wordpiece: WordPieceVocabulary, theirs: Any
 ) -> None:
     assert_same_tokens(wordpiece, theirs, [*LANGUAGES, *corpora.make_sentences(50, seed=7), ""])
