@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from common.command_line import Parser, entry_point
-from common.errors import UserError
+from common.command_line import Parser, entry_point, natural
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
 from data_prep.jobs import show_rows
@@ -40,8 +39,8 @@ def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.show", description="Prints rows as training reads them.")
     show_rows.add_arguments(p)
-    p.add_argument("--epoch", type=int, default=0, metavar="N", help="epoch whose masks and swaps are shown (0)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the run (0)")
+    p.add_argument("--epoch", type=natural, default=0, metavar="N", help="epoch whose masks and swaps are shown (0)")
+    p.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the run (0)")
     p.add_argument("--objective", choices=tuple(LABEL_NAMES), default="sop", help="sentence loss (sop)")
     declare.add_flags(p, MaskingFlags)
     return p
@@ -51,9 +50,6 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Prints rows. UserError: there is no such row, epoch, seed or directory."""
     args = parser().parse_all(argv)
-    for name in ("epoch", "seed"):
-        if not 0 <= getattr(args, name) < 2**63:
-            raise UserError(f"--{name} is {getattr(args, name)}; give one from 0 to 2**63 - 1")
     masking = declare.from_namespace(MaskingFlags, args).masking_settings()
     vocabulary = read_vocabulary(args.directory, read_manifest(args.directory))
     mixture = open_mixture([args.directory], [1], vocabulary.continues_word, args.objective, args.seed, masking)

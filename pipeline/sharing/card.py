@@ -151,7 +151,7 @@ def _evaluation(run: Path, step: int, task: Task | None) -> list[tuple[str, str]
     if task and results.exists() and (run / "logits").is_dir() and read_results(results).get("best_step") == step:
         for split, predictions in read_predictions(run, task).items():
             if estimate := estimate_of(task, predictions):
-                rows.append((f"{task.metrics[0]}, {split}", f"{estimate} % of {len(predictions):,} {task.kind.noun}s"))
+                rows.append((f"{task.metrics[0]}, {split}", f"{estimate} % of {len(predictions):,} examples"))
         return rows
     evaluated = next((record for record in metrics_file.read_records(run, "eval") if record["step"] == step), {})
     return [

@@ -5,8 +5,6 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +41,16 @@ def export_one(
     Raises:
         UserError: `out` cannot be written, or a record of the run is damaged.
     """
-    with _directory(run.directory, out, overwrite) as temporary:
-        return _write(run, tag, temporary, _name(run, out), options or ExportOptions())
+    source = _source(run.directory, out)
+    try:
+        with outputs.making(out, run_directory.EXPORT_TOOL, source, overwrite) as temporary:
+            return _write(run, tag, temporary, _name(run, out), options or ExportOptions())
+    except UserError:
+        raise
+    except ValueError as error:  # the vocabulary is damaged, or another one
+        raise UserError(str(error)) from None
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot write {out}: {one_line(error)}; choose another place") from None
 
 
 def _name(run: TrainedRun, out: Path) -> str:
@@ -56,20 +62,6 @@ def _name(run: TrainedRun, out: Path) -> str:
 def _source(run: Path, out: Path) -> str:
     """What an export is made from: where the run lies, as seen from the export."""
     return os.path.relpath(run.resolve(), out.resolve())
-
-
-@contextmanager
-def _directory(run: Path, out: Path, overwrite: bool | None) -> Iterator[Path]:
-    """`outputs.making`, whose I/O errors are UserErrors."""
-    try:
-        with outputs.making(out, run_directory.EXPORT_TOOL, _source(run, out), overwrite) as temporary:
-            yield temporary
-    except UserError:
-        raise
-    except ValueError as error:  # the vocabulary is damaged, or another one
-        raise UserError(str(error)) from None
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot write {out}: {one_line(error)}; choose another place") from None
 
 
 def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions) -> str:

@@ -102,7 +102,6 @@ class Kind(ABC):
         predicts_numbers: whether a prediction is a number, so that there are no classes and no hits to count.
         uses_span_limits: whether `SpanLimits` decide how an example is read.
         in_percent: whether the metrics are percentages already.
-        noun: what an example is called.
         best_by: the metric that chooses the best step of a task on own files; None for its first one.
         record_names: the keys of `records`.
         architecture: the class of `transformers` that opens an export; None if it has none.
@@ -123,7 +122,6 @@ class Kind(ABC):
     predicts_numbers: ClassVar[bool] = False
     uses_span_limits: ClassVar[bool] = False
     in_percent: ClassVar[bool] = False
-    noun: ClassVar[str] = "example"
     best_by: ClassVar[str | None] = None
     record_names: ClassVar[tuple[str, ...]]
     architecture: ClassVar[str | None] = None

@@ -70,5 +70,6 @@ def test_mistakes_are_one_line(corpus, capsys, words):
     assert show.main([str(corpus.train), *words]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(f"error: {words[0]} is {words[1]}")
+    assert printed.err.startswith("error: ")
+    assert words[0] in printed.err
     assert printed.err.count("\n") == 1

@@ -248,7 +248,6 @@ class Spans(Kind):
     ending = ".json"
     uses_span_limits = True
     in_percent = True
-    noun = "question"
     record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "start", "end")
     own_tasks: ClassVar[Mapping[str, Columns]] = {"question-answering": Columns("question", "context", "answer")}
     architecture: ClassVar[str | None] = "AlbertForQuestionAnswering"

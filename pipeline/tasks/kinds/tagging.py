@@ -193,7 +193,6 @@ class Tagging(LogitsKind):
     name = "tagging"
     own_tasks: ClassVar = {"tagging": Columns("tokens", label="tags")}
     has_second_text = False
-    noun = "text"
     model_class = "model.classification.AlbertForTokenClassification"
     features = TagFeatures
     record_names = ("prediction", "probability")
