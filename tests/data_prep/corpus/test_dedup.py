@@ -130,29 +130,6 @@ def pairs_of(out: Path, documents: np.ndarray) -> set[tuple[int, tuple[int, ...]
     return found
 
 
-@pytest.mark.slow
-def test_of_a_work_and_its_parts_the_work_stays(vocabulary_file: Path, tmp_path: Path) -> None:
-    """A half is a duplicate of the whole, in any order; a fifth is not."""
-    sentences = corpora.make_sentences(600, 77)
-    first, second, fifth = (
-        Document(name, "", " ".join(sentences[start:stop]))
-        for name, start, stop in (("first-half", 0, 300), ("second-half", 300, 600), ("fifth", 240, 360))
-    )
-    whole = Document("whole", "", " ".join(sentences))
-    same_length = Document("edition", "", edit(whole.text, 1, 0.03))
-    parts = write(tmp_path / "parts", [first, second, whole, fifth, same_length], [])
-    main(command((parts,), vocabulary_file, tmp_path / "set", "--dedup", "near"))
-    assert removed_of(tmp_path / "set") == dict.fromkeys(("first-half", "second-half", "edition"), "whole")
-    # What is held out is not trained on, were it a part.
-    guarded = write(tmp_path / "guarded", [whole, second, fifth], [first])
-    main(command((guarded,), vocabulary_file, tmp_path / "guarded_set", "--dedup", "near"))
-    assert removed_of(tmp_path / "guarded_set") == {"whole": "first-half", "second-half": "first-half"}
-    nothing = write(tmp_path / "nothing", [whole], [first])
-    with pytest.raises(UserError, match="of 1 documents 0 have fewer than 16 tokens and 1 are duplicates"):
-        main(command((nothing,), vocabulary_file, tmp_path / "no_set", "--dedup", "near"))
-    assert not list((tmp_path / "no_set").iterdir())
-
-
 def test_which_of_a_group_stays() -> None:
     documents = np.array([3, 4, 7, 8, 11, 12, 20])
     groups = np.array([0, 1, 0, 1, 0, 2, 2])
