@@ -13,7 +13,7 @@ The files differ from each other:
 """
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,46 +78,41 @@ class GlueFiles(TaskFiles):
                 files[split] = [path]
         return files
 
-    def read_table(self, path: Path, kept: Container[str]) -> Table:
-        """The rows of a file with the columns `kept`. A row may have fewer cells than the header, but no more."""
+    def read(self, task: Task, split: str, files: list[Path]) -> Examples:
+        """See `TaskFiles.read`. Each split is one file."""
+        (path,) = files
+        columns, lines, first = self._lines(path)
+        for_submission = _is_for_submission(split)
+        kept = {*self.texts, self.label, *([self.index] if for_submission else [])} & set(columns)
+        rows: list[Row] = []
+        numbers, ids = [], []
+        for place, line in enumerate(lines):
+            cells = line.split("\t")
+            if len(cells) > len(columns):  # a tab inside a text: all that follows it is in the wrong column
+                fault = f"{len(cells)} cells instead of {len(columns)}; remove the tab in a text"
+                raise UserError(f"{path}, line {first + place}: {fault}")
+            row = {name: cell for name, cell in zip(columns, cells) if name in kept}
+            if row.keys() == kept:
+                rows.append(row)
+                numbers.append(first + place)
+                ids.append(str(place))  # in the file, with the rows that are left out
+            elif for_submission or not self.may_lack_columns:
+                fault = f"fewer than {len(columns)} columns; correct or remove it"
+                raise UserError(f"{path}, line {first + place}: {fault}")
+        if not rows:
+            raise UserError(f"{path} holds no example; get the file again")
+        table = Table(str(path), columns, rows, numbers, ids=ids, is_official=True)
+        return _read_examples(task, split, table, self.table_columns, self.index)
+
+    def _lines(self, path: Path) -> tuple[tuple[str, ...], list[str], int]:
+        """The columns of a file, its lines behind the header, and the number of the first of them."""
         lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
         while lines and not lines[-1]:
             lines.pop()
-        if not lines:
-            raise UserError(f"{path} is empty; get the file again")
-        columns, first = tuple(lines[0].split("\t")), 2
+        columns = tuple(lines[0].split("\t")) if lines else ()
         if self.columns is not None and not set(self.texts) <= set(columns):
-            columns, first = self.columns, 1
-        rows: list[Row] = []
-        for number, line in enumerate(lines[first - 1 :], first):
-            cells = line.split("\t")
-            if len(cells) > len(columns):  # a tab inside a text: all that follows it is in the wrong column
-                raise UserError(
-                    f"{path}, line {number}: {len(cells)} cells instead of {len(columns)}; remove the tab in a text"
-                )
-            rows.append({name: cell for name, cell in zip(columns, cells) if name in kept})
-        return Table(str(path), columns, rows, range(first, first + len(rows)), is_official=True)
-
-    def read(self, task: Task, split: str, files: list[Path]) -> Examples:
-        """See `TaskFiles.read`. Each split is one file."""
-        table = self.read_table(files[0], {*self.texts, self.label, self.index})
-        for_submission = _is_for_submission(split)
-        wanted = {*self.texts, *({self.index} & set(table.columns) if for_submission else {self.label})}
-        wanted &= set(table.columns)  # `read_examples` names a column that the file lacks
-        rows, numbers, ids = [], [], []
-        for place, (number, row) in enumerate(zip(table.numbers, table.rows)):
-            if wanted <= row.keys():
-                rows.append(row)
-                numbers.append(number)
-                ids.append(str(place))  # in the file, with the rows that are left out
-            elif for_submission or not self.may_lack_columns:
-                raise UserError(
-                    f"{files[0]}, line {number}: fewer than {len(table.columns)} columns; correct or remove it"
-                )
-        if not rows:
-            raise UserError(f"{files[0]} holds no example; get the file again")
-        table = dataclasses.replace(table, rows=rows, numbers=numbers, ids=ids)
-        return _read_examples(task, split, table, self.table_columns, self.index)
+            return self.columns, lines, 1
+        return columns, lines[1:], 2
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         """See `TaskFiles.read_dataset`."""
