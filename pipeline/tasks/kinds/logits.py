@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,10 @@ class Logits:
         try:
             with np.load(content, allow_pickle=False) as arrays:
                 return cls(**{name: arrays[name] for name in arrays.files})
-        except (OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+        except (
+            *(OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError),
+            *(zipfile.BadZipFile, zlib.error),
+        ) as error:
             raise UserError(f"{path} holds no logits ({one_line(error)}); {_REMEDY}") from None
 
 
