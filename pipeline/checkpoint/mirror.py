@@ -7,7 +7,6 @@ manifest, and old checkpoints are deleted last, so the store can be resumed from
 
 import contextlib
 import json
-import re
 import threading
 import time
 import uuid
@@ -27,13 +26,11 @@ LOCAL = ("wandb", "hangs")
 """What is not uploaded."""
 END_SECONDS = 1200.0
 """How long a run that has ended waits for its last uploads. Less than `progress.LONG_SECONDS`."""
-EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
-"""The schemes of URLs, and the extra of this package that each needs."""
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://(.*)", re.DOTALL)
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss")
 
 
 class Store:
-    """The objects below one URL.
+    """The objects below one URL, through fsspec.
 
     Attributes:
         url: without a slash at its end.
@@ -45,37 +42,32 @@ class Store:
     """
 
     def __init__(self, url: str) -> None:
-        match = _URL.fullmatch(url)
-        scheme = match[1].lower() if match else ""
-        if match is None or scheme not in EXTRAS or not match[2].strip("/"):
-            known = ", ".join(f"{name}://" for name in EXTRAS)
+        scheme, _, place = url.partition("://")
+        if scheme not in SCHEMES or not place.strip("/"):
+            known = ", ".join(f"{name}://" for name in SCHEMES)
             raise UserError(f"{url}: URLs have the form SCHEME://BUCKET/NAME with one of {known}; correct it")
         self.url = url.rstrip("/")
         import fsspec  # a quarter of a second that commands without URLs need not wait
 
         try:
-            self.files = fsspec.filesystem(scheme, use_listings_cache=False)
-        except (ImportError, ValueError) as error:
-            extra = f"install it with `pip install '.[{EXTRAS[scheme]}]'` in the checkout"
-            raise UserError(f"{url} needs a package that is missing ({one_line(error)}); {extra}") from None
-        self.root = str(self.files._strip_protocol(self.url))
+            self.files, self.root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        except ImportError as error:
+            remedy = "install the extra s3, gcs or azure of this project (docs/storage.md)"
+            raise UserError(f"{url} needs a package that is missing ({one_line(error)}); {remedy}") from None
 
-    def list(self) -> dict[str, str]:
-        """What changes whenever the content of an object changes, by its name below the URL; "" is the URL itself."""
-        versions = {}
-        for path, info in self.files.find(self.root, detail=True).items():
-            name = str(path)[len(self.root) :].lstrip("/")
-            if name and not all(map(places.is_plain_name, name.split("/"))):
+    def names(self) -> set[str]:
+        """The names of the objects below the URL."""
+        names = {str(path)[len(self.root) :].lstrip("/") for path in self.files.find(self.root)}
+        for name in names:
+            if not all(map(places.is_plain_name, name.split("/"))):
                 raise UserError(f"{self.url} holds {name!r:.80}, which is no file name; remove it")
-            tag = next((info[key] for key in ("ETag", "etag", "LastModified", "last_modified") if key in info), "")
-            versions[name] = f"{info['size']} {tag}"
-        return versions
+        return names
 
     def get(self, name: str, path: Path) -> None:
         """Copies an object to the file `path`, which is absent or complete."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.replacing(path) as temporary:
-            self.files.get_file(f"{self.root}/{name}".rstrip("/"), str(temporary))
+            self.files.get_file(f"{self.root}/{name}", str(temporary))
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -109,7 +101,7 @@ def restore(output: Path, url: str | None, rank: int) -> None:
             Mirror(output, url).sync()
         return
     with store.explained():
-        held = store.list() if (run := _run_in(store)) is not None else {}
+        held = store.names() if (run := _run_in(store)) is not None else set()
         if SETTINGS in held and rank == 0:
             if run != _run_of(output):  # otherwise a start that was killed has begun
                 run_directory.check_output(output)
@@ -170,7 +162,7 @@ class Mirror:
     def sync(self) -> None:
         """Makes the store hold what the run's directory holds. Raises UserError, or OSError of a local file."""
         with self._store.explained():
-            held, names = self._store.list(), self._names()
+            held, names = self._store.names(), self._names()
             for name in names:
                 time_ns = (self._output / name).stat().st_mtime_ns
                 manifest = f"{name.rpartition('/')[0]}/{MANIFEST}"
@@ -179,7 +171,7 @@ class Mirror:
                     self._sent[name] = time_ns
             # A copy of the run that is older than the store removes no checkpoint.
             newest = max((name for name in names if name.endswith(MANIFEST)), default="")
-            for name in sorted(set(held) - set(names), key=lambda name: not name.endswith(MANIFEST)):
+            for name in sorted(held - set(names), key=lambda name: not name.endswith(MANIFEST)):
                 if name == "done" or (name.startswith("checkpoints/step-") and name < newest):
                     self._store.files.rm_file(f"{self._store.root}/{name}")
 

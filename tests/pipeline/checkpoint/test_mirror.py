@@ -196,7 +196,7 @@ def test_an_empty_place_is_a_new_run(s3: ObjectStore, url: str, tmp_path: Path) 
     [
         ("ftp://a/b", "URLs have the form"),
         ("s3://", "URLs have the form"),
-        ("gs://bucket/a", r"pip install '.\[gcs\]'"),
+        ("gs://bucket/a", "install gcsfs .*; install the extra s3, gcs or azure"),
         ("s3://no-such-bucket/a", "there is no such bucket or object"),
     ],
 )
