@@ -136,6 +136,7 @@ def _normalizer(kind: Normalization, charsmap: bytes) -> normalizers.Sequence:
     accents = _character_class(unicodedata.combining)
     collapse_spaces = normalizers.Replace(Regex(f"{_character_class(str.isspace)}+"), " ")
     steps: list[normalizers.Normalizer] = [
+        normalizers.Replace(Regex("[\\x00▁]"), " "),
         # Metaspace must see that a word starts at the first character. It cannot if the first step replaces two
         # characters by one there, or removes characters there: so both get a space in front.
         normalizers.Replace(Regex("^(``|'')"), ' "'),

@@ -21,20 +21,18 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from common.errors import UserError
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 from data_prep.text import ENGLISH
-from data_prep.text.normalize import normalize, normalize_word
+from data_prep.text.normalize import BLANKS, normalize, normalize_word
 from data_prep.text.vocabulary import (
-    CLS_ID,
-    MASK,
-    MASK_ID,
     PAD_ID,
     SENTENCEPIECE_FILE,
     UNK_ID,
+    SpecialPieces,
     TokensWithOffsets,
     Vocabulary,
 )
 
 _NO_ID = -1
-SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_PIECES = SpecialPieces(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
 WORD_START = "▁"
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 CHARACTER_COVERAGE = 0.99995
@@ -51,7 +49,7 @@ _WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # langu
 _REPETITION = re.compile(r"(.{1,4}?)\1\1")  # necessary for a word that two pieces spell in either order
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _STAND_IN = "\ue000"
-"""A character of no vocabulary in the place of `MASK`, so that the words around it are encoded as they stand."""
+"""A character of no vocabulary, behind which a part of a word is encoded as it stands."""
 
 
 def _are_letters(piece: str) -> bool:
@@ -63,7 +61,7 @@ class SentencePieceVocabulary(Vocabulary):
     """A vocabulary of the bytes of a model file, to which the digit-comma rule is added if it is missing.
 
     A piece continues a word if it is ASCII letters without the word-start mark. In languages other than English, it is
-    letters of any kind, unless the language writes no blanks between words. A NUL character in a text is a space.
+    letters of any kind, unless the language writes no blanks between words.
 
     Attributes:
         language: code of the language that it was trained on, or codes separated by commas.
@@ -74,8 +72,9 @@ class SentencePieceVocabulary(Vocabulary):
 
     file_name = SENTENCEPIECE_FILE
     words_stand_alone = False
-    not_in_words = re.compile("\0")
-    word = re.compile(r"[^\s\0]+")
+    special = SPECIAL_PIECES
+    not_in_words = re.compile(f"[{BLANKS}]")
+    word = re.compile(rf"[^\s{BLANKS}]+")
 
     def __init__(self, serialized: bytes) -> None:
         proto = model_proto.ModelProto.FromString(serialized)
@@ -124,26 +123,41 @@ class SentencePieceVocabulary(Vocabulary):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Vocabulary.encode`."""
-        return self._processor.encode([self._normalize(text) for text in texts], out_type=int)
-
-    def _normalize(self, text: str) -> str:
-        return normalize(text.replace("\0", " "), self.normalization)
+        return self._processor.encode([normalize(text, self.normalization) for text in texts], out_type=int)
 
     def is_ambiguous(self, word: str) -> bool:
-        """See `Vocabulary.is_ambiguous`. SentencePiece drops "▁" at the end of what it encodes, as it drops blanks."""
-        normalized = self._normalize(word)
-        return normalized.endswith(WORD_START) or _REPETITION.search(normalized) is not None
+        """See `Vocabulary.is_ambiguous`."""
+        return _REPETITION.search(normalize(word, self.normalization)) is not None
 
     def encode_word(self, word: str) -> TokensWithOffsets:
-        """See `Vocabulary.encode_word`. The accents after a letter belong to its token."""
+        """See `Vocabulary.encode_word`. The accents after a letter belong to its token.
+
+        "an" in "be[MASK]an" is no beginning of a word.
+        """
+        tokens, place = list[tuple[int, int, int]](), 0
+        for number, part in enumerate(self.special.split(word)):
+            if number % 2:
+                tokens.append((self.special.index(part), place, place + len(part)))
+            else:
+                found = self._encode_part(part, begins_word=number == 0)
+                tokens += [(piece, place + start, place + end) for piece, start, end in found]
+            place += len(part)
+        ids, starts, ends = np.array(tokens, np.int64).reshape(-1, 3).T
+        return TokensWithOffsets(ids.astype(np.uint16), starts, ends)
+
+    def _encode_part(self, part: str, begins_word: bool) -> Iterator[tuple[int, int, int]]:
+        """Yields each piece of a word, or of a further part of one, and the characters [start, end) it comes from."""
+        # A further part stands behind a character that no piece contains, and that is left out then.
+        skipped = 0 if begins_word else 1
+        word = _STAND_IN * skipped + part
         text, sources = normalize_word(word, self.normalization)
-        ids, offsets = self._encode_with_offsets(text)
         # A source character ends before the next one that the result contains.
         following = sorted(set(sources))[1:] + [len(word)]
         end_of = dict(zip(sorted(set(sources)), following))
-        starts = [sources[begin] if begin < len(sources) else len(word) for begin, _ in offsets]
-        ends = [end_of[sources[end - 1]] if end > begin else start for start, (begin, end) in zip(starts, offsets)]
-        return TokensWithOffsets(np.array(ids, np.uint16), np.array(starts, np.int64), np.array(ends, np.int64))
+        for piece, (begin, end) in zip(*self._encode_with_offsets(text)):
+            if end > skipped or begin >= skipped:
+                start = sources[max(begin, skipped)] if max(begin, skipped) < len(sources) else len(word)
+                yield piece, start - skipped, (end_of[sources[end - 1]] if end > begin else start) - skipped
 
     def _encode_with_offsets(self, sentence: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of a normalised sentence, and the characters [begin, end) of it that each comes from."""
@@ -154,26 +168,6 @@ class SentencePieceVocabulary(Vocabulary):
             for piece, (begin, end) in zip(encoded["pieces"], encoded["offsets"])
         ]
         return encoded["ids"], offsets
-
-    def encode_with_masks(self, text: str) -> list[int]:
-        """See `Vocabulary.encode_with_masks`."""
-        sentence = self._normalize(text.replace(_STAND_IN, " ").replace(MASK, _STAND_IN))
-        ids = [CLS_ID]  # so that there is a last piece
-        mask_start = -1
-        for piece, (start, end) in zip(*self._encode_with_offsets(sentence)):
-            covered = sentence[start:end]
-            if _STAND_IN not in covered:
-                ids.append(piece)
-                continue
-            if start == mask_start:
-                continue  # another byte of the same stand-in
-            mask_start = start
-            if covered.startswith(_STAND_IN) and self.pieces[ids[-1]] == WORD_START:
-                ids.pop()  # the space before the mask
-            for number, between in enumerate(covered.split(_STAND_IN)):
-                ids += [MASK_ID] if number else []
-                ids += [UNK_ID] if between.strip(f"{WORD_START} ") else []  # unknown characters that touch the mask
-        return ids[1:]
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Vocabulary.decode`."""

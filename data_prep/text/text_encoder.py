@@ -7,8 +7,7 @@ array arithmetic on many sentences at once.
 SentencePiece has an exception. It adds up scores over the whole sentence in fp32. If two segmentations of a word
 differ by less than the rounding of that sum, the choice depends on the text before the word. The rounding is coarse in
 long sentences and after an unknown character. And segmentations into the same pieces in another order ("66" "6" and "6"
-"66") differ by rounding alone. Sentences of these three kinds are rare; SentencePiece encodes them whole. So it does
-with sentences in which a word ends in "▁", its sign for a blank.
+"66") differ by rounding alone. Sentences of these three kinds are rare; SentencePiece encodes them whole.
 """
 
 import itertools
@@ -106,15 +105,17 @@ class Encoder:
         """Replaces the tokens of the `chosen` sentences in `ids` and `counts` by those that SentencePiece gives."""
         if not len(chosen):
             return ids, counts
-        new_ids, new_counts = self.vocabulary.encode_flat([sentences[number] for number in chosen.tolist()])
-        ends = np.cumsum(counts)
-        bounds = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).flatten().tolist()
-        edges = [0, *bounds, len(ids)]
-        between = [ids[start:stop] for start, stop in zip(edges[::2], edges[1::2])]
-        new = np.split(new_ids, np.cumsum(new_counts)[:-1])
-        arrays = [array for pair in itertools.zip_longest(between, new, fillvalue=ids[:0]) for array in pair]
-        counts[chosen] = new_counts
-        return np.concatenate(arrays), counts
+        return _replace(ids, counts, chosen, *self.vocabulary.encode_flat([sentences[one] for one in chosen.tolist()]))
+
+    def encode_for_use(self, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+        """Encodes texts that a model is used on, in which a name of a special piece is that piece."""
+        chosen = np.flatnonzero([self.vocabulary.special.are_in(text) for text in texts])
+        ids, counts = self.encode(texts)
+        if not len(chosen):
+            return ids, counts
+        new = [self.vocabulary.encode_for_use(texts[number]) for number in chosen.tolist()]
+        flat = np.fromiter(itertools.chain.from_iterable(new), np.uint16)
+        return _replace(ids, counts, chosen, flat, np.array(list(map(len, new)), np.int64))
 
     def _learn(self) -> None:
         """Encodes the words that were numbered since the last call."""
@@ -129,8 +130,26 @@ class Encoder:
         self._ids = np.concatenate([self._ids, ids])
 
 
+def _replace(
+    ids: NDArray[np.uint16],
+    counts: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    new_ids: NDArray[np.uint16],
+    new_counts: NDArray[np.int64],
+) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    """Replaces the tokens of the `chosen` sentences, of which there is at least one. Changes `counts`."""
+    ends = np.cumsum(counts)
+    bounds = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).flatten().tolist()
+    edges = [0, *bounds, len(ids)]
+    between = [ids[start:stop] for start, stop in zip(edges[::2], edges[1::2])]
+    new = np.split(new_ids, np.cumsum(new_counts)[:-1])
+    arrays = [array for pair in itertools.zip_longest(between, new, fillvalue=ids[:0]) for array in pair]
+    counts[chosen] = new_counts
+    return np.concatenate(arrays), counts
+
+
 class OffsetEncoder:
-    """Encodes texts word by word to the same tokens, and tells which characters each comes from.
+    """Encodes texts word by word as `Encoder.encode_for_use` does, and tells which characters each token comes from.
 
     Its cache of words affects the speed only.
     """

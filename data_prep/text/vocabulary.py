@@ -22,7 +22,7 @@ from common.normalization import Normalization
 
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = range(5)
 MASK = "[MASK]"
-"""Stands for a masked token in a text, see `Vocabulary.encode_with_masks`."""
+"""The name of the masked piece in every vocabulary."""
 SENTENCEPIECE_FILE, TOKENIZER_FILE, PIECES_FILE = "spiece.model", "tokenizer.json", "vocab.txt"
 VOCABULARY_FILES = (SENTENCEPIECE_FILE, TOKENIZER_FILE, PIECES_FILE)
 """Where a vocabulary is looked for in a directory, in this order."""
@@ -47,12 +47,25 @@ class TokensWithOffsets(NamedTuple):
     ends: NDArray[np.int64]
 
 
+class SpecialPieces(tuple[str, ...]):
+    """The names of the special pieces, in the order of their ids."""
+
+    def split(self, text: str) -> list[str]:
+        """The parts of a text between the names, and the names: at the odd places."""
+        return re.split(f"({'|'.join(map(re.escape, self))})", text)
+
+    def are_in(self, text: str) -> bool:
+        """Whether a text has one of the names."""
+        return any(name in text for name in self)
+
+
 class Vocabulary(ABC):
     """A loaded vocabulary; `load` makes one. All texts that it encodes are as people wrote them, not normalised.
 
     Attributes:
         file_name: of its file in shards, runs and exports.
         words_stand_alone: whether the tokens of a text are always those of its words, one after the other.
+        special: the names of the special pieces.
         not_in_words: characters that `str.split` and this vocabulary treat differently. See `clean`.
         word: what `encode_word` encodes.
         serialized: the bytes of its file.
@@ -66,6 +79,7 @@ class Vocabulary(ABC):
 
     file_name: ClassVar[str]
     words_stand_alone: ClassVar[bool]
+    special: ClassVar["SpecialPieces"]
     not_in_words: ClassVar[re.Pattern[str]]
     word: ClassVar[re.Pattern[str]]
     serialized: bytes
@@ -125,7 +139,11 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, without [CLS] and [SEP]. No text gives a special piece but the unknown one."""
+        """Returns the ids of each text, without [CLS] and [SEP]. No text gives a special piece but the unknown one.
+
+        So the names of special pieces are plain text in what a model is pre-trained on. Where a model is used they
+        are those pieces: see `encode_word`.
+        """
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes as `encode` does. Returns all ids, uint16, and the number of ids of each text, int64."""
@@ -146,11 +164,14 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def encode_word(self, word: str) -> TokensWithOffsets:
-        """Encodes a match of `word`, and tells the characters that each token comes from."""
+        """Encodes a match of `word`, and tells the characters that each token comes from.
 
-    @abstractmethod
-    def encode_with_masks(self, text: str) -> list[int]:
-        """Returns the ids of a text in which each `MASK` is the mask, which includes the space before it."""
+        A name of a special piece in it is that piece, as `transformers` has it.
+        """
+
+    def encode_for_use(self, text: str) -> list[int]:
+        """Returns the ids of a text that a model is used on: see `encode_word`."""
+        return [number for match in self.word.finditer(text) for number in self.encode_word(match[0]).ids.tolist()]
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """BERT's vocabulary: WordPiece (Devlin et al., arXiv 1810.04805), computed by the library `tokenizers`.
 
-The tokens are those of `transformers.BertTokenizer`, but for the names of special pieces in a text: "[MASK]" in a text
-is three pieces here. The file is a tokenizer.json, which `transformers` opens. Equal vocabularies give equal bytes.
+The tokens are those of `transformers.BertTokenizer`. But in what a model is pre-trained on, the names of special pieces
+are plain text. The file is a tokenizer.json, which `transformers` opens. Equal vocabularies give equal bytes.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from common.errors import UserError
 from common.files.json_files import read_object
 from common.normalization import Normalization
-from data_prep.text.vocabulary import MASK, MASK_ID, TOKENIZER_FILE, TokensWithOffsets, Vocabulary
+from data_prep.text.vocabulary import TOKENIZER_FILE, SpecialPieces, TokensWithOffsets, Vocabulary
 
 UNKNOWN = "[UNK]"
-SPECIAL_PIECES = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_PIECES = SpecialPieces(("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]"))
 CONTINUES = "##"
 """The mark of a piece that continues a word."""
 
@@ -82,6 +82,7 @@ class WordPieceVocabulary(Vocabulary):
 
     file_name = TOKENIZER_FILE
     words_stand_alone = True
+    special = SPECIAL_PIECES
     not_in_words = re.compile("[\0\x0b\x0c\x1c-\x1f\x85]")
     word = re.compile(r"(?:\S|[\x0b\x0c\x1c-\x1f\x85])+")
 
@@ -154,14 +155,19 @@ class WordPieceVocabulary(Vocabulary):
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_word(self, word: str) -> TokensWithOffsets:
-        """See `Vocabulary.encode_word`."""
-        encoding = self._tokenizer.encode(word, add_special_tokens=False)
-        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)  # (T, 2)
-        return TokensWithOffsets(np.array(encoding.ids, np.uint16), offsets[:, 0], offsets[:, 1])
-
-    def encode_with_masks(self, text: str) -> list[int]:
-        """See `Vocabulary.encode_with_masks`."""
-        return [number for ids in self.encode(text.split(MASK)) for number in (MASK_ID, *ids)][1:]
+        """See `Vocabulary.encode_word`. A name of a special piece ends a word."""
+        tokens, place = list[tuple[int, int, int]](), 0
+        for number, part in enumerate(self.special.split(word)):
+            if number % 2:
+                tokens.append((self.special.index(part), place, place + len(part)))
+            else:
+                encoded = self._tokenizer.encode(part, add_special_tokens=False)
+                tokens += [
+                    (piece, place + start, place + end) for piece, (start, end) in zip(encoded.ids, encoded.offsets)
+                ]
+            place += len(part)
+        ids, starts, ends = np.array(tokens, np.int64).reshape(-1, 3).T
+        return TokensWithOffsets(ids.astype(np.uint16), starts, ends)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Vocabulary.decode`."""

@@ -49,7 +49,7 @@ def encode(vocabulary: Vocabulary, text: str) -> list[int]:
     """
     if MASK not in text:
         raise UserError(f"the text {text!r} has no {MASK}; write it where a word is to be found")
-    return [CLS_ID, *vocabulary.encode_with_masks(text), SEP_ID]
+    return [CLS_ID, *vocabulary.encode_for_use(text), SEP_ID]
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from common.normalization import ALBERT_NORMALIZATION, Normalization
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining, huggingface
 from pipeline.finetuning import predictor
 from tests.data_prep import corpora
@@ -105,6 +105,7 @@ def test_transformers_training_and_fine_tuning_give_the_same_ids(
     vocabulary: Vocabulary, theirs: Any, lines: list[str]
 ) -> None:
     expected = vocabulary.encode(lines)
+    assert not any(SPECIAL_PIECES.are_in(line) for line in lines)
     found = theirs(lines, add_special_tokens=False)["input_ids"]
     assert [line for line, one, other in zip(lines, found, expected) if one != other] == []
     ids, counts = Encoder(vocabulary).encode(lines)
@@ -126,6 +127,40 @@ def test_any_mixture_gets_the_ids_of_the_training(
     text = " ".join(words)
     (expected,) = vocabulary.encode([text])
     assert tokenizer.encode(text, add_special_tokens=False).ids == expected
+
+
+NAMES = st.sampled_from(SPECIAL_PIECES)
+PARTS = st.text("abÀé19,.'(\u0301か中▁\0 \n", max_size=4) | NAMES
+
+
+@few_examples
+@given(parts=st.lists(PARTS, max_size=9))
+@example(parts=["be", "[MASK]", "an [SEP] a", "<pad>", ".", "[CLS]", "[MASK]"])
+@example(parts=["a▁b ▁ c\0d", "[UNK]", "▁[MASK]▁"])
+def test_where_a_model_is_used_the_names_of_special_pieces_are_those_pieces(
+    parts: list[str], vocabulary: Vocabulary, theirs: Any
+) -> None:
+    """In the export, in fine-tuning and predictions, and in answers with their offsets."""
+    text = "".join(parts)
+    expected = theirs(text, add_special_tokens=False)["input_ids"]
+    assert Encoder(vocabulary).encode_for_use([text])[0].tolist() == expected
+    ids, starts, ends = OffsetEncoder(vocabulary).encode(text)
+    assert ids.tolist() == expected
+    assert (starts <= ends).all()
+    assert (starts[1:] >= starts[:-1]).all()
+    for piece, start, end in zip(ids.tolist(), starts, ends):
+        if piece < len(SPECIAL_PIECES) and SPECIAL_PIECES[piece] in text and text[start:end] in SPECIAL_PIECES:
+            assert text[start:end] == SPECIAL_PIECES[piece]
+
+
+@few_examples
+@given(parts=st.lists(PARTS, max_size=9))
+def test_what_a_model_is_pre_trained_on_never_has_special_pieces(parts: list[str], vocabulary: Vocabulary) -> None:
+    text = "".join(parts)
+    ids, _ = Encoder(vocabulary).encode([text])
+    assert not set(ids.tolist()) & {PAD_ID, CLS_ID, SEP_ID, MASK_ID}
+    blanks = text.replace("\0", " ").replace("▁", " ")
+    assert ids.tolist() == Encoder(vocabulary).encode([blanks])[0].tolist()
 
 
 def test_a_model_restored_from_the_tokenizer_gives_these_ids(

@@ -32,7 +32,7 @@ class EncodedTexts:
     """The tokens of many texts in one array, made with the encoder of pre-training."""
 
     def __init__(self, vocabulary: Vocabulary, texts: Sequence[str]) -> None:
-        self._ids, lengths = Encoder(vocabulary).encode(list(texts))
+        self._ids, lengths = Encoder(vocabulary).encode_for_use(list(texts))
         self._ends = np.cumsum(lengths)
         self.lengths = lengths
 

@@ -130,7 +130,7 @@ def test_every_form_of_the_file_gives_the_same_vocabulary(wordpiece: WordPieceVo
 def test_masks_and_names_of_special_pieces(wordpiece: WordPieceVocabulary) -> None:
     assert not {PAD_ID, CLS_ID, SEP_ID, MASK_ID} & set(wordpiece.encode([" ".join(SPECIAL_PIECES)])[0])
     first, second = wordpiece.encode(["The cats", "for, £5"])
-    assert wordpiece.encode_with_masks("The cats [MASK]for, £5[MASK]") == [*first, MASK_ID, *second, MASK_ID]
+    assert wordpiece.encode_for_use("The cats [MASK]for, £5[MASK]") == [*first, MASK_ID, *second, MASK_ID]
     if wordpiece.rules.lowercase:
         assert wordpiece.decode([CLS_ID, *first, MASK_ID, SEP_ID]) == "the cats"
 
