@@ -41,9 +41,9 @@ def parser() -> Parser:
     commands = p.add_subparsers(dest="command", required=True)
     searched: dict[str, Any] = {"nargs": "+", "type": Path, "metavar": "DIR"}
 
-    command = commands.add_parser("summary", help="a short table of a pre-training run")
+    command = commands.add_parser("summary", help="a short table of a run")
     command.set_defaults(run_command=_summary)
-    command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
+    command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
     command.add_argument("--export", type=Path, metavar="DIR", help="directory of the exported model (RUN/export)")
     command.add_argument("--curves", type=Path, metavar="FILE", help="write a PNG of losses and accuracies")
 

@@ -39,6 +39,11 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         return f"{self.value:.1f} ({self.interval[0]:.1f} to {self.interval[1]:.1f})"
 
+    @property
+    def exceeds_majority(self) -> bool:
+        """Whether all of the interval lies above the majority class."""
+        return self.interval[0] > self.majority
+
 
 def estimate_of(task: Task, predictions: Any, seed: int = 0) -> Estimate | None:
     """The task's first metric on one split (SQuAD: F1); None if the labels are not known."""
@@ -76,8 +81,16 @@ def difference_of(task: Task, first: Any, second: Any) -> tuple[Statistic, int]:
     return lambda rows: ours(rows) - theirs(rows), len(first)
 
 
-def verdict_of(weights: str, gain: Interval | None) -> str:
-    """The conclusion that the interval of a gain over random weights allows, for a run from such weights."""
+NOT_ABOVE = "not above the majority class"
+
+
+def verdict_of(weights: str, gain: Interval | None, exceeds_majority: bool = True) -> str:
+    """The conclusion that the interval of a gain over random weights allows, for a run from such weights.
+
+    A run that does not exceed the majority class has learned nothing that a gain could show.
+    """
+    if not exceeds_majority:
+        return NOT_ABOVE
     if weights == "random":
         return "random weights themselves"
     if gain is None:
@@ -123,5 +136,7 @@ def _rows(run: TaskRun, untrained: Mapping[str, Any]) -> Iterator[list[object]]:
                 raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
         majority = f"{estimate.majority:.1f}" if estimate.majority else ""
         points = "" if gain is None else f"{gain[0]:+.1f} to {gain[1]:+.1f}"
-        measured = [majority, random or "not run", estimate, points, verdict_of(weights, gain)]
+        # Of numbers there is no class.
+        verdict = verdict_of(weights, gain, task.kind.predicts_numbers or estimate.exceeds_majority)
+        measured = [majority, random or "not run", estimate, points, verdict]
         yield [run.directory, weights, task.name, split, len(predictions), task.metrics[0], *measured]

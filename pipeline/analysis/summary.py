@@ -1,4 +1,4 @@
-"""The table of one pre-training run, and the speed of a run."""
+"""The table of one run, and the speed of a run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,8 @@ from typing import Any
 
 from common.errors import UserError
 from common.text import quantity
-from pipeline.checkpoint.run_records import PretrainRecord, read_record
+from pipeline.analysis.finished_runs import TaskRun, read_run
+from pipeline.checkpoint.run_records import RESULTS, PretrainRecord, read_record
 from pipeline.training import metrics_file
 
 
@@ -26,17 +27,23 @@ def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
-    """A short table of a pre-training run: its last evaluation, its speed, and its files.
+    """A short table of a run. Of pre-training: its last evaluation, its speed, and its files; see `_of_fine_tuning`.
 
     Args:
         export: where the exported model is.
         curves: where a picture of the curves is, if there is one.
     Raises:
-        UserError: the directory holds no run, a fine-tuning run, or a run without an evaluation on held-out rows.
+        UserError: the directory holds no run, a fine-tuning run that has not ended, or a run without an evaluation on
+            held-out rows.
     """
+    if (directory / RESULTS).exists():
+        return _of_fine_tuning(read_run(directory))
     record = read_record(directory)
     if not isinstance(record, PretrainRecord):
-        raise UserError(f"{directory} is a fine-tuning run; its metrics are in {directory / 'results.json'}")
+        raise UserError(
+            f"{directory} is a fine-tuning run that has not ended; its metrics so far are in "
+            f"{directory / metrics_file.METRICS}"
+        )
     training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
         raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
@@ -61,5 +68,26 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     rows["time"] = f"{last('seconds', training):.0f} s on {quantity(record.world_size, 'rank')}"
     rows |= {"run": str(directory), "exported model": str(export)}
     rows |= {} if curves is None else {"curves": str(curves)}
-    lines = [f"{name:<24}{value}" for name, value in rows.items()]
-    return "\n".join([*lines, "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])
+    return "\n".join([*_lines(rows), "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])
+
+
+def _of_fine_tuning(run: TaskRun) -> str:
+    """A table of a fine-tuning run that has ended: its metrics, of several seeds their median and spread."""
+    results, spread = run.results, run.results.get("spread") or {}
+    weights = "random" if results.get("random_weights") else results.get("init")
+    rows = {"task": run.task.name, "initial weights": weights}
+    if seeds := results.get("seeds"):
+        rows["seeds"] = f"{len(seeds)}: the median, and the lowest and the highest"
+    if steps := results.get("steps"):
+        rows["steps"] = f"{steps:,}, the best is {results.get('best_step')}"
+    for split, metrics in run.metrics.items():
+        for name, value in metrics.items():
+            reach = [f"{end:.4g}" for end in spread.get(split, {}).get(name, ())]
+            rows[f"{split} {name}"] = f"{value:.4g}" + (f" ({' to '.join(reach)})" if reach else "")
+    rows["run"] = str(run.directory)
+    lines = _lines(rows)
+    return "\n".join([*lines, "", "with intervals:", f"  python -m pipeline.evaluate compare --runs {run.directory}"])
+
+
+def _lines(rows: Mapping[str, object]) -> list[str]:
+    return [f"{name:<24}{value}" for name, value in rows.items()]

@@ -186,6 +186,9 @@ class ResultsRecord:
     metrics: Metrics | None = None
     seeds: list[Any] | None = None
     median: Metrics | None = None
+    spread: dict[str, dict[str, list[Finite]]] | None = None
+    steps: Count | None = None
+    best_step: Count | None = None
     ensemble: list[str] | None = None
     predicted_data: str | None = None
 

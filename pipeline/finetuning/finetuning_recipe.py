@@ -101,6 +101,7 @@ class Examples:
 class FinetuneRecipe(Recipe):
     """The fine-tuning run of one seed."""
 
+    flags: FinetuneFlags
     settings: FinetuneSettings
     initial: InitialModel
     data: Examples
@@ -169,3 +170,7 @@ class FinetuneRecipe(Recipe):
             settings, model, self.data.features, run.control, run.state.step, step_of(best), self.data.digest
         )
         return f"the model of step {step_of(best)}"
+
+    def last_line(self) -> str:
+        """See `Recipe`. Of several seeds, the summary ends with it."""
+        return results.how_to_predict(self.settings.flags.output) if self.flags.seeds is None else ""

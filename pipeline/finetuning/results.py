@@ -12,7 +12,7 @@ from torch import nn
 
 from common.errors import UserError
 from common.files import atomic
-from pipeline.analysis.comparison import estimate_of
+from pipeline.analysis.comparison import NOT_ABOVE, estimate_of
 from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, read_results
 from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.fine_tuning import predict
@@ -79,6 +79,11 @@ def write_results(
         atomic.write_text(settings.flags.output / RESULTS, json.dumps(results, indent=1) + "\n")
 
 
+def how_to_predict(run: Path) -> str:
+    """The command that predicts with a fine-tuned run, for people."""
+    return f"to predict: python -m pipeline.predict --run {run} --input FILE --out predicted.jsonl"
+
+
 def _write_split(task: Task, split: str, found: Any | None, output: Path) -> None:
     """Writes the predictions of one split, which rank 0 has."""
     if found is None:
@@ -97,7 +102,8 @@ def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: An
             print(f"  95 % interval of {task.metrics[0]}: {low / 100:.3f} to {high / 100:.3f}")
             return
         majority = f"; majority class: {estimate.majority:.1f}" if estimate.majority else ""
-        print(f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}{majority}")
+        verdict = "" if estimate.exceeds_majority else f"; {NOT_ABOVE}"
+        print(f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}{majority}{verdict}")
 
 
 def write_summary(output: Path, members: Sequence[Path]) -> None:
@@ -128,3 +134,4 @@ def write_summary(output: Path, members: Sequence[Path]) -> None:
         for name, value in of_split.items():
             low, high = spread[split][name]
             print(f"{split}: {name} {value:.4g}, the median of {len(seeds)} seeds from {low:.4g} to {high:.4g}")
+    print(how_to_predict(members[0]))

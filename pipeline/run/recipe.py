@@ -95,3 +95,7 @@ class Recipe(ABC):
     def conclude(self, run: TrainingRun, task: TrainingTask) -> str:
         """Does what comes after the last step. Returns which model is exported. Collective."""
         return "the model"
+
+    def last_line(self) -> str:
+        """What the run prints at its end, such as what to do with the model; "" for nothing."""
+        return ""

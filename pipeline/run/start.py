@@ -130,6 +130,8 @@ def _train(recipe: Recipe, control: ControlGroup, signals: StopSignals) -> int:
         progress.get_progress().enter("end")
     if status == 0:
         _export(run, recipe.conclude(run, task))
+        if run.is_rank_0 and (line := recipe.last_line()):
+            print(line, flush=True)
     if run.mirror is not None:
         run.mirror.upload_rest(progress.get_progress().beat)
     control.barrier()  # the launcher ends all ranks as soon as one exits

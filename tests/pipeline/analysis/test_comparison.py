@@ -48,26 +48,29 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     assert (squad[6], squad[7][:5], squad[8][:5]) == ("", "25.0 ", "75.0 "), "that no answer is right says nothing"
     (same,) = compared(tmp_path, capsys, "same", "random")
     assert gain(same)[0] >= 0.0  # four of two hundred are won, none lost
+    assert wilson_interval(124, 200)[0] < 0.555
+    assert same[10] == "not above the majority class"
     assert [row[1] for row in compared(tmp_path, capsys, "random")] == ["pre-trained", "random"]
     assert (
         evaluate.main(["ensemble", "--runs", str(tmp_path / "random" / "sst2"), "--out", str(tmp_path / "mean")]) == 0
     )
     (mean,) = compared(tmp_path, capsys, "mean")
-    assert (mean[1], mean[10]) == ("random", "random weights themselves")
+    assert (mean[1], mean[10]) == ("random", "not above the majority class")
 
 
 @pytest.mark.parametrize(
-    ("weights", "gain", "verdict"),
+    ("weights", "gain", "exceeds_majority", "verdict"),
     [
-        ("pre-trained", (0.1, 2.0), "pre-training helps"),
-        ("pre-trained", (-0.1, 2.0), "no difference shown"),
-        ("pre-trained", (-2.0, -0.1), "pre-training hurts"),
-        ("pre-trained", None, "random weights not run"),
-        ("random", (0.1, 2.0), "random weights themselves"),
+        ("pre-trained", (0.1, 2.0), True, "pre-training helps"),
+        ("pre-trained", (-0.1, 2.0), True, "no difference shown"),
+        ("pre-trained", (-2.0, -0.1), True, "pre-training hurts"),
+        ("pre-trained", None, True, "random weights not run"),
+        ("random", (0.1, 2.0), True, "random weights themselves"),
+        ("pre-trained", (0.1, 2.0), False, "not above the majority class"),
     ],
 )
-def test_the_verdict_follows_from_the_interval_of_the_gain(weights, gain, verdict):
-    assert comparison.verdict_of(weights, gain) == verdict
+def test_the_verdict_follows_from_the_intervals(weights, gain, exceeds_majority, verdict):
+    assert comparison.verdict_of(weights, gain, exceeds_majority) == verdict
 
 
 @pytest.mark.parametrize(("task", "metric"), [("cola", "matthews"), ("stsb", "pearson"), ("mrpc", "accuracy")])
@@ -151,15 +154,15 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
         ("compare", ["--runs", "{tmp}/bad"], "results.json"),
         ("compare", ["--runs", "{tmp}/plain"], "holds no logits"),
         ("compare", ["--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
-        ("summary", ["--run", "{tmp}/plain"], "is a fine-tuning run; its metrics are in"),
+        ("summary", ["--run", "{tmp}/begun"], "has not ended; its metrics so far are in {tmp}/begun/metrics.jsonl"),
         ("ensemble", ["--runs", "{tmp}/plain", "--out", "{tmp}/out"], "holds no logits"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
-    plain = made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
-    write(plain, finetune_record())
+    made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
+    write(tmp_path / "begun", finetune_record())
     assert evaluate.main([command, *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     error = capsys.readouterr().err
     assert message.format(tmp=tmp_path) in error

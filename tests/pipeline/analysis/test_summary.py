@@ -1,10 +1,11 @@
-"""The table of a pre-training run."""
+"""The table of a run."""
 
 import pytest
 
 from pipeline.analysis.curves import curves_of, draw_curves
 from pipeline.analysis.summary import summarise, sustained_speed
 from pipeline.training.metrics_file import read_records
+from tests.pipeline.analysis import made_runs
 from tests.pipeline.training.made_records import log_run
 
 
@@ -20,6 +21,17 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["held-out SOP accuracy"].strip() == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
     assert shown["training speed"].strip() == "50 tokens/s in fp16"
     assert shown["time"].strip() == "60 s on 1 rank"
+
+
+def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path):
+    one = made_runs.finetuning(tmp_path / "one", "rte", "runs/base", {"dev": {"accuracy": 0.65}}, steps=40, best_step=9)
+    assert [line.split("  ")[0] for line in summarise(one, one).splitlines()[:5]] == [
+        *("task", "initial weights", "steps", "dev accuracy", "run"),
+    ]
+    assert "dev accuracy            0.65\n" in summarise(one, one)
+    figures = {"median": {"dev": {"accuracy": 0.65}}, "spread": {"dev": {"accuracy": [0.6, 0.7]}}, "seeds": [{}, {}]}
+    several = made_runs.finetuning(tmp_path / "several", "rte", "runs/base", None, **figures)
+    assert "0.65 (0.6 to 0.7)\n" in summarise(several, several)
 
 
 def test_the_curves_are_the_records(tmp_path):

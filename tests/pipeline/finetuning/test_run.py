@@ -36,6 +36,8 @@ def finished(data, tmp_path_factory):
 def test_a_run_leaves_what_it_promises(finished, data):
     output, printed = finished
     assert "warning" not in printed.stderr.lower()
+    last = printed.stdout.splitlines()[-1]
+    assert last == f"to predict: python -m pipeline.predict --run {output} --input FILE --out predicted.jsonl"
     found = results(output)
     assert (found["task"], found["seed"], found["steps"]) == ("sst2", 0, 24)
     assert found["examples"] == {"train": 96, "dev": 37, "test": 11}
