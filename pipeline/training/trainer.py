@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 QUIET_SECONDS = 10.0
 """An evaluation that takes less time shows no progress."""
+FAILED_SAVES = 3
+"""A run ends after this many saves that failed, if none of this start has succeeded: all of its work would be lost."""
 MicroBatches = Sequence[Any]
 """A rank's micro-batches of a step, each a NamedTuple of numpy arrays."""
 
@@ -77,6 +79,7 @@ class Trainer:
         self._finish_agreement: Callable[[], Agreement] | None = None
         self._score: float | None = None  # of the evaluation after the present step
         self._saved_step = run.state.step or None  # of the newest checkpoint: a resumed run starts at one
+        self._failed_saves, self._has_saved = 0, False  # of this start
         progress.get_progress().took_save(save_seconds)
         if run.settings.execution.compile:
             progress.note_compilations()
@@ -88,8 +91,8 @@ class Trainer:
             None if the final step was completed and saved. Otherwise the number of the signal that ended training
             early, after a save.
         Raises:
-            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the last save failed, or a
-                rank holds wrong weights.
+            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the last save failed or all
+                have, or a rank holds wrong weights.
         """
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
         batches = (batch_of_step(step, run.settings.skipped_batches) for step in range(state.step, run.settings.steps))
@@ -247,8 +250,9 @@ class Trainer:
         """Starts a save, if the weights may be saved. Waits for its end if it is required. Collective.
 
         Raises:
-            TrainingFailed: the ranks hold different weights, or a required save failed. If another save fails, training
-                goes on: it costs time only if the run is killed before the next save.
+            TrainingFailed: the ranks hold different weights, a required save failed, or `FAILED_SAVES` did and none
+                succeeded. If another save fails, training goes on: it costs time only if the run is killed before the
+                next save.
         """
         run = self.run
         run.enter("save")
@@ -272,7 +276,7 @@ class Trainer:
             return
         with self._saving(required):
             checkpoint = self.saver.finish()
-            self._saved_step = checkpoint.step
+            self._saved_step, self._has_saved = checkpoint.step, True
             progress.get_progress().took_save(checkpoint.seconds)
             self.deadline.learn("save", checkpoint.seconds)
             if self.run.mirror is not None:
@@ -282,14 +286,19 @@ class Trainer:
 
     @contextlib.contextmanager
     def _saving(self, required: bool) -> Iterator[None]:
-        """Around each half of a save: says why it failed, or ends training if the save is required."""
+        """Around each half of a save: says why it failed, or ends training if the save is required or none succeeds."""
         self.run.enter("save")
         with self.run.clock.paused():
             try:
                 yield
             except SaveFailed as error:
+                self._failed_saves += 1
+                from_step = f"from step {self._saved_step}" if self._saved_step else "from the beginning"
+                goes_on = f"{error}; mend that, and the same command goes on {from_step}"
                 if required:
-                    raise TrainingFailed(f"the checkpoint of step {error.step} failed: {error}") from None
+                    raise TrainingFailed(f"the checkpoint of step {error.step} failed: {goes_on}") from None
+                if self._failed_saves >= FAILED_SAVES and not self._has_saved:
+                    raise TrainingFailed(f"all {self._failed_saves} saves of this start have failed: {goes_on}") from None
                 self.run.say(f"checkpoint of step {error.step} failed, training goes on: {error}")
 
     def _save_to_stop(self) -> bool:
@@ -325,7 +334,8 @@ class Trainer:
             try:
                 yield
             except TrainingFailed:
-                self._finish_save()
+                with contextlib.suppress(TrainingFailed):  # the first failure is the reason
+                    self._finish_save()
                 raise
 
 

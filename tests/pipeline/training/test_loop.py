@@ -188,16 +188,31 @@ def test_time_ends_schedule_and_run(corpus: Any, folder: Path) -> None:
     assert rates[-1] < 0.2 * PEAK
 
 
-def test_a_full_disk_fails_saves_and_records_but_not_the_run(ended: Ends, folder: Path, corpus: Any) -> None:
-    """From the second of the five saves to the fourth nothing can be written, neither checkpoints nor records."""
-    place = folder / "small disk" / "mounted"
+def on_a_disk_that_fills_up(run: Run, folder: Path, corpus: Any, *steps: int) -> tuple[Path, Ended]:
+    """The disk, and how the run ended; from the first to the second of the `steps` nothing can be written."""
+    place = folder / f"disk full from {steps[0]}" / "mounted"
     place.mkdir(parents=True)
-    run = UNEVEN[0]
-    assert ended(run).status == 0
     command = [
         str(place / "run") if word == str(folder / run.directory) else word for word in run.command(corpus, folder)
     ]
-    end = processes.run(1, run_on_a_disk_that_fills_up, command, place, 4, 8, scratch=folder)
+    return place, processes.run(1, run_on_a_disk_that_fills_up, command, place, *steps, scratch=folder)
+
+
+def test_a_disk_that_stays_full_ends_the_run(folder: Path, corpus: Any) -> None:
+    """No save succeeds: those of steps 2, 4 and 6 fail."""
+    _, end = on_a_disk_that_fills_up(UNEVEN[0], folder, corpus, 2, STEPS + 1)
+    assert end.status == 1
+    assert end.stdout.count("training goes on") == 2
+    (line,) = (line for line in end.stderr.splitlines() if "saves" in line)
+    assert line.startswith("error: all 3 saves of this start have failed: rank 0: ")
+    assert line.endswith("goes on from the beginning")
+
+
+def test_a_full_disk_fails_saves_and_records_but_not_the_run(ended: Ends, folder: Path, corpus: Any) -> None:
+    """From the second of the five saves to the fourth nothing can be written, neither checkpoints nor records."""
+    run = UNEVEN[0]
+    assert ended(run).status == 0
+    place, end = on_a_disk_that_fills_up(run, folder, corpus, 4, 8)
     assert end.status == 0, end.stderr
     for step in (4, 6):
         assert f"checkpoint of step {step} failed, training goes on: rank 0: " in end.stdout

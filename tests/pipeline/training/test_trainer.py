@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from pipeline.checkpoint.save_and_load import Saved
+from pipeline.checkpoint.save_and_load import Saved, SaveFailed
 from pipeline.training import trainer as trainer_module
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_run import Callback, Clock, TrainingFailed, TrainingRun, TrainState
@@ -49,6 +49,7 @@ class MadeSaver:
 
     def __init__(self, *_: Any) -> None:
         self.made, self.is_saving = list[tuple[int, bool]](), False
+        self.failing = set[int]()  # steps whose save fails
 
     def start(self, state: dict[str, Any], score: float | None, in_background: bool) -> None:
         assert not self.is_saving
@@ -57,6 +58,8 @@ class MadeSaver:
 
     def finish(self) -> Saved:
         self.is_saving = False
+        if self.made[-1][0] in self.failing:
+            raise SaveFailed(self.made[-1][0], "rank 0: no space")
         return Saved(self.made[-1][0], 1.0, 1.0)
 
     def abandon(self) -> None:
@@ -166,6 +169,22 @@ def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Ma
     trainer.callbacks[0].on_step = receive  # type: ignore[method-assign]
     assert trainer.train() == TERM
     assert saves.made == [(2, True)]
+
+
+@pytest.mark.parametrize(("step", "goes_on"), [(0, "from the beginning"), (10, "from step 10")])
+def test_a_run_whose_every_save_fails_ends(make: Callable[..., Made], step: int, goes_on: str) -> None:
+    trainer, _, saves, _, _ = make(step=step, steps=step + 9, save_interval=1, evaluates=False)
+    saves.failing = set(range(step + 1, step + 9))
+    with pytest.raises(TrainingFailed, match=f"all 3 saves of this start have failed: rank 0: no space.*{goes_on}"):
+        trainer.train()
+    assert [made for made, _ in saves.made] == [step + 1, step + 2, step + 3]
+
+
+def test_a_run_that_has_saved_once_goes_on_without_saves(make: Callable[..., Made]) -> None:
+    trainer, _, saves, _, _ = make(steps=9, save_interval=1, evaluates=False)
+    saves.failing = {1, 2, *range(4, 9)}
+    assert trainer.train() is None
+    assert saves.made[-1] == (9, True)
 
 
 def test_a_stop_does_not_save_the_same_step_again(make: Callable[..., Made]) -> None:
