@@ -298,7 +298,7 @@ class Trainer:
                 if required:
                     raise TrainingFailed(f"the checkpoint of step {error.step} failed: {goes_on}") from None
                 if self._failed_saves >= FAILED_SAVES and not self._has_saved:
-                    raise TrainingFailed(f"all {self._failed_saves} saves of this start have failed: {goes_on}") from None
+                    raise TrainingFailed(f"all {FAILED_SAVES} saves of this start have failed: {goes_on}") from None
                 self.run.say(f"checkpoint of step {error.step} failed, training goes on: {error}")
 
     def _save_to_stop(self) -> bool:
