@@ -24,7 +24,7 @@ from common.files.checksums import FileEntry, content_checksum, file_checksum
 from common.files.json_files import Count
 from data_prep.text import ENGLISH
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TRAIN, HELD_OUT = "train", "held_out"
 SPLITS = (TRAIN, HELD_OUT)
 MANIFEST = "documents.json"

@@ -16,7 +16,7 @@ from common.files.json_files import Count, Probability
 from data_prep.text import ENGLISH
 from data_prep.text.vocabulary import VOCABULARY_FILES
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RULES_VERSION = 5
 """Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
 MANIFEST, DUPLICATES, OVERLAPS = "manifest.json", "duplicates.jsonl", "overlaps.jsonl"

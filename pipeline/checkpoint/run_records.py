@@ -15,7 +15,7 @@ from model.config import AlbertConfig
 
 RESULTS = "results.json"
 SETTINGS = "settings.json"
-FORMAT = 2
+FORMAT = 3
 """Of settings.json, and so of a run."""
 _REMEDY = "restore it, or leave that run out"
 

@@ -101,7 +101,7 @@ def test_missing_and_truncated_files_are_named(copy: Path) -> None:
     ("damage", "message"),
     [
         (lambda content: json.dumps(content | {"max_seq_length": 128}), r"manifest\.json is damaged"),
-        (lambda content: json.dumps(content | {"format_version": 2}), "format version 2"),
+        (lambda content: json.dumps(content | {"format_version": 1}), "format version 1"),
         (lambda _: '{"xxh3_128": 1', r"manifest\.json is no valid JSON"),
         (lambda _: "{}", "format version None"),
     ],
