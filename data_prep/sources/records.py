@@ -175,6 +175,7 @@ class Hub(Source):
         from datasets.utils.logging import disable_progress_bar
 
         disable_progress_bar()
+        check_not_one_split(name, f"--source jsonl --input {name}/train.parquet")
         with _explaining(name):
             return load_dataset(name, self.subset, split=self.split, streaming=True)
 
@@ -195,6 +196,15 @@ class Hub(Source):
                 return
             self.consumed += text_bytes(record, self.fields)
             yield to_document(record, self.fields, f"{short}:{shard}:{row}")
+
+
+def check_not_one_split(name: str, remedy: str) -> None:
+    """Raises UserError for the directory of a single `datasets.Dataset`, which `load_dataset` refuses."""
+    if (Path(name) / "state.json").exists():
+        raise UserError(
+            f"{name} is a single split, as `Dataset.save_to_disk` writes it; write it as a file with "
+            f"`Dataset.to_parquet`, and give {remedy}"
+        )
 
 
 @contextlib.contextmanager

@@ -153,7 +153,8 @@ class FinetuneRecipe(Recipe):
             f"model: {weights}{new}",
         ]
         if named.columns is not None and named.labels:
-            subject.append(f"labels: {', '.join(named.labels[:20])}{', ...' if len(named.labels) > 20 else ''}")
+            shown = ", ".join(map(repr, named.labels[:20]))
+            subject.append(f"labels: {shown}{', ...' if len(named.labels) > 20 else ''}")
         details = [
             f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
             f"{settings.rate_reason}; longest sequence {settings.max_length}"

@@ -87,8 +87,8 @@ class ExampleRow:
         if name not in labels:
             more = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
             raise self.mistake(
-                f"the label {name!r} is none of {', '.join(labels[:MAX_NAMED])}{more}; correct it, or check --task "
-                "and the training examples"
+                f"the label {name!r} is none of {', '.join(map(repr, labels[:MAX_NAMED]))}{more}; correct it, or check "
+                "--task and the training examples"
             )
         return labels.index(name)
 

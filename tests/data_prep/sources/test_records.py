@@ -269,6 +269,9 @@ def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytes
         Hub([str(dataset)], None, "tests", Fields())
     with pytest.raises(UserError, match="has 0 columns called 'body'; choose --text-field among page, text"):
         Hub([str(dataset)], None, "train", Fields(text="body"))
+    (dataset / "state.json").touch()
+    with pytest.raises(UserError, match=r"dataset is a single split, .*--source jsonl"):
+        Hub([str(dataset)], None, "train", Fields())
 
 
 def test_small_files_share_a_unit(tmp_path: Path) -> None:

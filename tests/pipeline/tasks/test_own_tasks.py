@@ -80,6 +80,8 @@ def test_a_data_set_of_the_library(tmp_path):
     task, splits = read("--task", "classification", "--data", tmp_path / "saved")
     assert task.labels == ("pos", "neg")  # in the order of the data set
     assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
+    with pytest.raises(UserError, match=r"saved/train is a single split, .*--data a directory with train\.parquet"):
+        read("--task", "classification", "--data", tmp_path / "saved" / "train")
 
 
 def test_labels_that_differ_in_blanks_or_in_the_form_of_their_letters_are_one(tmp_path):
@@ -186,7 +188,7 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("classification", GOOD | {"label": ["x", ["y"], "y", "x"]}, None,
          "line 2: column 'label' holds ['y'], which is no single label; correct it"),
         ("classification", GOOD, GOOD | {"label": ["x", "z", "y", "y"]},
-         "dev.jsonl, line 2: the label 'z' is none of x, y; correct it"),
+         "dev.jsonl, line 2: the label 'z' is none of 'x', 'y'; correct it"),
         ("classification", {"text": [f"t{n}" for n in range(1001)], "label": list(range(1001))}, None,
          "holds 1,001 different labels, and a task needs 2 to 1,000"),
         ("regression", GOOD, None, "line 1: column 'label' holds 'x', which is no number; correct it"),
@@ -207,7 +209,7 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("question-answering", ASKED | {"answer_start": [24, 12]}, None,
          "line 2: the row says that 'art' is at character 12 of its passage, where ' ar' is; correct answer_start"),
         ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, 2]}, None,
-         "line 2: the right choice '2' is none of 0, 1, nor a number from 0 to 1, nor"),
+         "line 2: the right choice '2' is none of '0', '1', nor a number from 0 to 1, nor"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):

@@ -98,7 +98,7 @@ def test_glue(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "file", "lines", "message"),
     [
-        ("sst2", "train.tsv", ["sentence\tlabel", "fine\t1", "odd\t2"], r"line 3: the label '2' is none of 0, 1;"),
+        ("sst2", "train.tsv", ["sentence\tlabel", "fine\t1", "odd\t2"], r"line 3: the label '2' is none of '0', '1';"),
         ("sst2", "train.tsv", ["sentence\tlabels", "fine\t1"], r"has no column 'label'; it"),
         ("rte", "dev.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx"], r"dev\.tsv, line 2: fewer than 4 columns"),
         ("rte", "train.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx\tbroken\ttail\tentailment"],

@@ -111,7 +111,7 @@ def test_race(tmp_path):
     ("record", "message"),
     [
         ('{"article": ', r"7\.txt, line 2: broken JSON"),
-        (json.dumps({**RACE, "answers": ["B", "E"]}), "question middle7-1: the right choice 'E' is none of A, B, C, D"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), "question middle7-1: the right choice 'E' is none of 'A', 'B'"),
         (json.dumps({**RACE, "answers": ["B"]}), "the numbers of questions, options and answers differ"),
         (json.dumps({**RACE, "questions": "ab"}), "7.txt has questions = 'ab', which should be a valid"),
     ],
