@@ -3,8 +3,9 @@
 DeepSpeed itself ignores unknown keys outside of the blocks for which it has a model. It would accept a wrong value
 elsewhere, and fail hours later or not at all. So the models here have each key that this project supports.
 
-DeepSpeed gets the values as they stand in the file, with two exceptions: `batch_sizes` fits the batch sizes to the
-number of ranks, and a precision that the hardware lacks is replaced. `EngineConfig.notes` says what differs.
+What is read later are the checked values, without the keys that are "auto" (`Strict`). DeepSpeed gets them with two
+exceptions: `batch_sizes` fits the batch sizes to the number of ranks, and a precision that the hardware lacks is
+replaced. `EngineConfig.notes` says what differs.
 """
 
 import copy
@@ -13,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
@@ -109,9 +110,7 @@ def load(path: Path) -> dict[str, Any]:
         content = read_bytes(SHIPPED / path.name if is_preset else path, REMEDY, MAX_CONFIG_BYTES)
     except UserError as error:
         raise UserError(f"--deepspeed_config {error}") from None
-    config = parse_object(content, path, "correct the JSON", allow_nan=True)
-    _check_schema(config, path)
-    return config
+    return _check_schema(parse_object(content, path, "correct the JSON", allow_nan=True), path)
 
 
 _Size = Annotated[int, Field(ge=1, le=MAX_BATCH)]
@@ -147,8 +146,13 @@ class _DataTypes(Strict):
     grad_accum_dtype: Precision = "fp32"
 
 
+Switch = Literal[True, False, "auto"]
+"""Whether a precision is enabled; `choose_precision` decides what is "auto"."""
+
+
 class _Fp16(Strict):
-    enabled: bool = False
+    auto: ClassVar[Mapping[str, Any]] = {"enabled": "auto"}
+    enabled: Switch = False
     loss_scale: AtLeastZero = 0.0
     initial_scale_power: NonNegativeInt = 16
     loss_scale_window: PositiveInt = 1000
@@ -158,7 +162,8 @@ class _Fp16(Strict):
 
 
 class _Bf16(Strict):
-    enabled: bool = False
+    auto: ClassVar[Mapping[str, Any]] = {"enabled": "auto"}
+    enabled: Switch = False
 
 
 class _Zero(Strict):
@@ -184,6 +189,7 @@ class _Zero(Strict):
 
 
 class _TopLevel(Strict):
+    auto: ClassVar[Mapping[str, Any]] = {"gradient_clipping": 1.0}  # as the presets and the paper have it
     train_batch_size: _Size | None = None
     train_micro_batch_size_per_gpu: _Size | None = None
     gradient_accumulation_steps: _Size | None = None
@@ -206,23 +212,27 @@ class _TopLevel(Strict):
     steps_per_print: PositiveInt | None = None
 
 
-def _check_schema(config: Mapping[str, Any], source: Path) -> None:
-    """Raises UserError: an unknown key, an invalid value, an unknown optimizer or a missing learning rate."""
-    _validate(_TopLevel, config, source)
-    optimizer = config.get("optimizer", {})
+def _check_schema(config: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """Returns the values of the given keys as they were checked, without those that are "auto".
+
+    Raises:
+        UserError: an unknown key, an invalid value, an unknown optimizer or a missing learning rate.
+    """
+    checked = _validate(_TopLevel, config, source)
+    optimizer = checked.get("optimizer", {})
     kind = optimizer.get("type")
     if kind not in optimizers.TYPES:
         near = _suggestion(str(kind), optimizers.TYPES)
         raise UserError(
             f"{source}: optimizer.type {kind!r} is not known; use one of {', '.join(optimizers.TYPES)}{near}"
         )
-    _validate(optimizers.parameters_of(optimizer), optimizer.get("params", {}), source, "optimizer.params.")
+    params = _validate(optimizers.parameters_of(optimizer), optimizer.get("params", {}), source, "optimizer.params.")
+    return checked | {"optimizer": optimizer | {"params": params}}
 
 
-def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, prefix: str = "") -> None:
+def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, prefix: str = "") -> dict[str, Any]:
     try:
-        model.model_validate(dict(values))
-        return
+        return model.model_validate(dict(values)).model_dump(exclude_unset=True)
     except ValidationError as error:
         # A mistyped key first: it may be the one that is missing.
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
@@ -231,9 +241,13 @@ def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, p
     if first["type"] == "extra_forbidden":
         near = _suggestion(str(location[-1]), _keys_at(model, location[:-1]))
         raise UserError(f"{source}: unknown key {path!r}{near}; correct or remove it")
+    is_rate = path == "optimizer.params.lr"
     if first["type"] == "missing":
-        hint = "; give the peak learning rate (paper: 0.00176)" if path == "optimizer.params.lr" else "; add it"
+        hint = "; give the peak learning rate (paper: 0.00176)" if is_rate else "; add it"
         raise UserError(f"{source}: {path} is missing{hint}")
+    if wrong == "auto":
+        hint = "write the peak (paper: 0.00176)" if is_rate else "write a value"
+        raise UserError(f'{source}: {path} is "auto", and no rule gives its value; {hint}')
     message = first["msg"].splitlines()[0]  # it may have several
     if first["type"] in ("model_type", "dict_type"):
         message = "it must be a JSON object, {...}"
@@ -319,7 +333,9 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
     batch, micro, accumulation = (config.get(name) for name in names)
     if batch is None:
         if micro is None:
-            raise UserError(f"give {names[0]} or {names[1]} in the DeepSpeed JSON: it has neither")
+            raise UserError(
+                f"the DeepSpeed JSON gives neither {names[0]} nor {names[1]}; write the first (paper: 4096)"
+            )
         accumulation = accumulation or 1
         return micro * accumulation * world_size, micro, accumulation
     if micro and accumulation and batch % (micro * accumulation):
@@ -342,9 +358,13 @@ def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "
         UserError: the JSON enables two precisions, or the hardware lacks the precision.
     """
     native: dict[Precision, bool] = {"bf16": hardware.bf16, "fp16": hardware.fp16, "fp32": True}
-    enabled: list[Precision] = [kind for kind in ("fp16", "bf16") if config.get(kind, {}).get("enabled")]
+    values = {kind: config.get(kind, {}).get("enabled") for kind in ("fp16", "bf16")}
+    enabled: list[Precision] = [kind for kind in ("fp16", "bf16") if values[kind] is True]
     if len(enabled) == 2:
         raise UserError("fp16 and bf16 are both enabled in the DeepSpeed JSON; enable one")
+    if not enabled and "auto" in values.values():
+        # The first that the hardware has and the JSON does not switch off.
+        enabled = [kind for kind in native if native[kind] and values.get(kind) is not False][:1]
     wanted: Precision = enabled[0] if enabled else "fp32"
     if choice in ("config", "auto"):
         if native[wanted]:

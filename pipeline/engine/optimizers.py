@@ -6,11 +6,11 @@ Adam, AdamW                     torch's, fused into one kernel on a GPU
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Len
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from pipeline.engine.lamb import Lamb
@@ -24,9 +24,33 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Strict(BaseModel):
-    """A block of the JSON: no other keys, and no value of another type."""
+    """A block of the JSON: no other keys, and no value of another type.
+
+    A key that is "auto", as in Hugging Face's files, is left out, so that its default holds or it is derived.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
+    auto: ClassVar[Mapping[str, Any]] = {}
+    """What "auto" means for the keys that are not left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_auto(cls, block: Any) -> Any:
+        if not isinstance(block, Mapping):
+            return block
+        resolved = dict(block)
+        for key in [key for key, value in block.items() if value == "auto"]:
+            if key in cls.auto:
+                resolved[key] = cls.auto[key]
+            elif cls._is_optional(key):
+                del resolved[key]
+        return resolved
+
+    @classmethod
+    def _is_optional(cls, key: str) -> bool:
+        """Whether `key` may be left out and is no block."""
+        field = cls.model_fields.get(key)
+        return field is not None and not field.is_required() and not isinstance(field.default, Strict)
 
 
 class Parameters(Strict):

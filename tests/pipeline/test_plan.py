@@ -106,6 +106,15 @@ def test_what_pretrain_refuses_is_refused(tmp_path: Path) -> None:
             request("--deepspeed_config", str(path))
 
 
+def test_auto_in_the_json_is_planned_as_it_is_trained(tmp_path: Path) -> None:
+    auto = {"zero_optimization": {"stage": "auto", "reduce_bucket_size": "auto"}, "fp16": {"enabled": "auto"}}
+    path = tmp_path / "config.json"
+    config = json.loads((REPOSITORY / "ds_configs" / "xxlarge.json").read_text())
+    path.write_text(json.dumps(config | auto))
+    engine = request("--deepspeed_config", str(path)).engine
+    assert (engine.precision, engine.zero_stage) == ("bf16", 0)
+
+
 def test_a_measured_speed_replaces_the_assumption() -> None:
     assert request("--reached-tflops", "600").tflops == 600.0
     assert "speed of a GPU: 600 TFLOP/s (--reached-tflops)" in report("--reached-tflops", "600")

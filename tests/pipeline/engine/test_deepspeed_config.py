@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
+from pipeline.training import schedule
 
 CPU = Hardware("CPU", fp16=False, bf16=True)
 OLD_CPU = Hardware("CPU", fp16=False, bf16=False)
@@ -145,6 +146,8 @@ TEXTS = [
     ('{"activation_checkpointing": {}}', "unknown key 'activation_checkpointing'"),
     ('{"bf16": {"bf16_optimizer_states": true}}', "unknown key 'bf16.bf16_optimizer_states'"),
     ('{"fp16": true}', "object"),
+    ('{"train_batchsize": "auto"}', "did you mean 'train_batch_size'"),
+    ('{"optimizer": {"type": "Lamb", "params": {"lr": "auto"}}}', "write the peak (paper: 0.00176)"),
     ('{"zero_optimization": {"stage": 4}}', "should be 0, 1, 2 or 3"),
     ('{// of ours\n "train_batch_size": 8}', "JSON has no comments, '//'"),
     ('{"train_batch_size": 8, # rows\n "fp16": {}}', "JSON has no comments, '#'"),
@@ -163,12 +166,13 @@ VALUES = {
     "optimizer.params.betas": [[0.9], "x", [0.9, 1.5], [0.9, "0.999"]],
     "optimizer.params.adam_w_mode": ["false", 0],
     "zero_optimization.stage": [7, "one"],
-    "bf16.enabled": ["false", 1],
+    "bf16.enabled": ["false", 2],
     "communication_data_type": ["fp7"],
     "data_types.grad_accum": ["fp32"],
-    "scheduler.params.warmup_num_steps": ["auto", 1.5, -1],
+    "scheduler.params.warmup_num_steps": [1.5, -1],
     "scheduler.params.warmup_min_lr": ["a", None],
-    "gradient_clipping": ["1", "auto", -1, None],
+    "gradient_clipping": ["1", -1, None],
+    "zero_optimization": ["auto"],
 }
 
 
@@ -202,6 +206,75 @@ def test_values_that_can_be_meant_pass(tmp_path, path, value):
     file = tmp_path / "config.json"
     file.write_text(json.dumps(changed(path, value)))
     assert engine_config.load(file) == changed(path, value)
+
+
+BUCKETS = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
+HUGGING_FACE = {
+    "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16},
+    "bf16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4} | dict.fromkeys(("betas", "eps", "weight_decay"), "auto")},
+    "scheduler": {
+        "type": "WarmupDecayLR",
+        "params": dict.fromkeys(("total_num_steps", "warmup_min_lr", "warmup_max_lr", "warmup_num_steps"), "auto"),
+    },
+    "zero_optimization": {"stage": "auto", "overlap_comm": True, "sub_group_size": 1e9}
+    | dict.fromkeys((*BUCKETS, "stage3_gather_16bit_weights_on_model_save"), "auto"),
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "train_batch_size": 16,
+    "train_micro_batch_size_per_gpu": "auto",
+}
+"""All that `transformers.integrations.deepspeed` fills in is "auto", but the batch and the learning rate."""
+
+
+@pytest.mark.parametrize("hardware", [GPU, CPU, OLD_CPU])
+@pytest.mark.parametrize("scheduler", ["WarmupLR", "WarmupDecayLR"])
+def test_auto_is_the_value_that_one_rule_gives(tmp_path, hardware, scheduler):
+    file = tmp_path / "config.json"
+    block = HUGGING_FACE["scheduler"] | {"type": scheduler}
+    file.write_text(json.dumps(HUGGING_FACE | {"scheduler": block}))
+    fitted = engine_config.fit(engine_config.load(file), 2, hardware)
+    assert fitted.json == {
+        **({"bf16": {"enabled": True}} if hardware.bf16 else {}),
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "scheduler": {"type": scheduler, "params": {}},
+        "zero_optimization": {"overlap_comm": True, "sub_group_size": 1_000_000_000},
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 1.0,
+        "train_batch_size": 16,
+        "train_micro_batch_size_per_gpu": 8,
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 2**31,
+    }
+    assert fitted.notes == ()
+    rate = schedule.from_config(fitted.json["scheduler"], fitted.learning_rate, None, 1000)
+    assert [rate(0), rate(25), rate(999)] == pytest.approx(
+        [0, 1e-4, 1e-4 / 975 if scheduler == "WarmupDecayLR" else 1e-4]  # 25 = 2.5 % of the steps
+    )
+
+
+def test_a_batch_that_nothing_gives_is_asked_for(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(HUGGING_FACE | {"train_batch_size": "auto"}))
+    with pytest.raises(UserError, match=r"neither train_batch_size .* write the first"):
+        engine_config.fit(engine_config.load(file), 2, GPU)
+
+
+@pytest.mark.parametrize(
+    ("fp16", "bf16", "hardware", "expected"),
+    [
+        ("auto", None, GPU, "bf16"),
+        (None, "auto", OLD_CPU, "fp32"),
+        ("auto", None, Hardware("V100", fp16=True, bf16=False), "fp16"),
+        ("auto", False, GPU, "fp16"),  # bf16 is switched off
+        ("auto", False, CPU, "fp32"),
+        ("auto", True, GPU, "bf16"),
+        (True, "auto", GPU, "fp16"),
+    ],
+)
+def test_auto_precision_is_the_best_that_the_hardware_has(fp16, bf16, hardware, expected):
+    config = {kind: {"enabled": value} for kind, value in (("fp16", fp16), ("bf16", bf16)) if value is not None}
+    assert engine_config.choose_precision(config, hardware) == (expected, None)
 
 
 def test_a_missing_json_is_named_and_a_preset_found_from_anywhere(tmp_path, monkeypatch):
