@@ -95,13 +95,12 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
         raise UserError(f"--data {name} does not exist; name a directory, or a data set as the hub has it")
     import datasets  # takes seconds to import, and only this source needs it
 
-    from data_prep.sources.records import check_not_one_split
-
     datasets.utils.logging.disable_progress_bar()
-    check_not_one_split(name, "--data a directory with train.parquet and dev.parquet")
     try:
         if (Path(name) / "dataset_dict.json").exists():
             return datasets.load_from_disk(name)
+        if (Path(name) / "state.json").exists():  # `save_to_disk` of one split
+            return {"train": datasets.load_from_disk(name)}
         if Path(name).exists():
             return datasets.load_dataset(name)
         return load(datasets.get_dataset_config_names(name))

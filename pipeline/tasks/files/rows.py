@@ -148,6 +148,11 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
     for index in range(0 if given else len(table.rows)):
         row = ExampleRow(table, index, columns, "optional")
         names.update(name for value in values_of(row) if (name := row.name_of(value)) is not None)
+    if len(names) < len(given):
+        raise UserError(
+            f"{table.source}: two classes of column {columns.label!r} differ in blanks or spelling only: "
+            f"{', '.join(map(repr, table.class_names[columns.label]))}; rename one"
+        )
     if not 2 <= len(names) <= MAX_LABELS:
         count = f"{len(names):,} different labels" if len(names) > 1 else f"only the label {max(names, default='')!r}"
         raise UserError(

@@ -95,29 +95,29 @@ def test_race(tmp_path):
     for level, number in (("high", 10), ("high", 9), ("middle", 1)):
         record = {**RACE, "id": f"{level}{number}.txt"}
         write(tmp_path / "official" / "train" / level / f"{number}.txt", json.dumps(record))
-    write(tmp_path / "official" / "dev" / "middle" / "7.txt", json.dumps(RACE))
+    write(tmp_path / "lines" / "train.jsonl", json.dumps(RACE), "", json.dumps({**RACE, "id": "middle3.txt"}))
     found = reading.read(TASKS["race"], str(tmp_path / "official"))["train"]
     assert [one.id for one in found] == ["high9-0", "high9-1", "high10-0", "high10-1", "middle1-0", "middle1-1"]
     assert [one.level for one in found] == ["high"] * 4 + ["middle"] * 2
     assert [one.label for one in found[:2]] == [1, 3]
-    assert found[0].options == ("a", "b", "c", "d")
-    assert [one.id for one in reading.read(TASKS["race"], str(tmp_path / "official"))["dev"]] == [
-        "middle7-0",
-        "middle7-1",
-    ]
+    lines = reading.read(TASKS["race"], str(tmp_path / "lines"))["train"]
+    assert [(one.id, one.level) for one in lines] == [
+        ("train-1-0", ""), ("train-1-1", ""), ("middle3-0", "middle"), ("middle3-1", "middle"),
+    ]  # fmt: skip
+    assert lines[0].options == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ('{"article": ', r"7\.txt, line 2: broken JSON"),
-        (json.dumps({**RACE, "answers": ["B", "E"]}), "question middle7-1: the right choice 'E' is none of 'A', 'B'"),
-        (json.dumps({**RACE, "answers": ["B"]}), "the numbers of questions, options and answers differ"),
-        (json.dumps({**RACE, "questions": "ab"}), "7.txt has questions = 'ab', which should be a valid"),
+        ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), "line 2: the right choice 'E' is none of 'A', 'B'"),
+        (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
+        (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):
-    write(tmp_path / "train" / "middle" / "7.txt", record)
+    write(tmp_path / "train.jsonl", json.dumps(RACE), record)
     with pytest.raises(UserError, match=message):
         reading.read(TASKS["race"], str(tmp_path))
 
@@ -131,6 +131,9 @@ def save(directory, features=None, **splits):
 
 
 def test_data_sets_of_glue(tmp_path):
+    alone = datasets.Dataset.from_dict({"sentence": ["a", "b"], "label": [0, 1]})
+    alone.save_to_disk(tmp_path / "alone")
+    assert set(reading.read(TASKS["sst2"], str(tmp_path / "alone"))) == {"train"}
     names, text = ["entailment", "neutral", "contradiction"], datasets.Value("string")
     features = {"premise": text, "hypothesis": text, "label": datasets.ClassLabel(names=names)}
     texts = {"premise": ["p", "q", "r"], "hypothesis": ["h"] * 3}
