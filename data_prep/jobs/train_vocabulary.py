@@ -50,6 +50,8 @@ BYTES_PER_CHARACTER = 18
 million, 16.5 for 108 million."""
 QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
+FEW_PIECES = 1000
+"""Less than any vocabulary for use has."""
 _SUFFIXES = {"sentencepiece": ".model", "wordpiece": ".json"}
 
 coverage = bounded(float, "share", lambda share: 0.98 <= share <= 1, "0.98 to 1")
@@ -226,6 +228,10 @@ def _finish(
     with replacing(out) as temporary:
         temporary.write_bytes(vocabulary.serialized)
     print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
+    if len(vocabulary) < FEW_PIECES:
+        print(
+            "note: this is a vocabulary for trials; it spells most words letter by letter. ALBERT's has 30,000 pieces"
+        )
 
 
 def _sentences(texts: list[str], progress: Progress) -> Iterator[str]:

@@ -3,6 +3,8 @@
 Of books, headings, licences and tables of contents are left out. Of other texts, nothing is.
 """
 
+import contextlib
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +17,8 @@ from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, is_of_
 _TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
 _STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, decoded with "surrogateescape"
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
+
+_MARKUP = re.compile(r"\s*<(?:\?xml|!doctype|html|mediawiki)\b", re.IGNORECASE)
 
 # Project Gutenberg's texts before and after a book, whose wording has changed since 1991.
 _GUTENBERG_START = re.compile(
@@ -131,9 +135,24 @@ class Books(Source):
             if len(content) > MAX_TEXT_BYTES or text is None:
                 yield Skipped(book_id, "not a text file" if text is None else "too long")
                 continue
+            if form := markup_of(text):
+                yield Skipped(book_id, form)
+                continue
             prose = self._to_prose(text)
             title = spelled(Path(re.sub(COMPRESSED, "", path.name, flags=re.IGNORECASE)).stem)
             yield Document(book_id, title, prose) if prose else Skipped(book_id, "no prose")
+
+
+def markup_of(text: str) -> str | None:
+    """What a file is if it is no prose: "JSON", also with an object in each line, or "HTML or XML"; otherwise None."""
+    if _MARKUP.match(text):
+        return "HTML or XML"
+    text = text.strip()
+    for part, kinds in ((text, (dict, list)), (text.partition("\n")[0], (dict,))):
+        with contextlib.suppress(ValueError, RecursionError):
+            if text.startswith(("{", "[")) and isinstance(json.loads(part), kinds):
+                return "JSON"
+    return None
 
 
 def _of_one_byte(content: bytes) -> str:

@@ -108,6 +108,12 @@ def restore(output: Path, url: str | None, rank: int) -> None:
             print(f"restoring the run in {store.url} to {output}", flush=True)
             for name in sorted(held, key=lambda name: (name == SETTINGS, name != MIRROR)):
                 store.get(name, output / name)
+            if "done" in held:
+                print(
+                    f"the run in {store.url} is finished, and {output} is a copy of it now; another run needs another "
+                    "--mirror",
+                    flush=True,
+                )
     while SETTINGS in held and not (output / SETTINGS).exists():
         time.sleep(0.2)
 

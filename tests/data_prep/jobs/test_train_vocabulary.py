@@ -47,7 +47,9 @@ def test_a_sample_is_reproducible_and_described(
     monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 50_000)
     for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
         vocab(documents_directory, tmp_path / f"{name}.model", "--sentences", "1000", "--seed", seed)
-    assert "training 300 pieces on 1,000 of 3," in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "training 300 pieces on 1,000 of 3," in printed
+    assert "note: this is a vocabulary for trials" in printed
     a, b, c = ((tmp_path / f"{name}.model").read_bytes() for name in "abc")
     assert a == b
     assert a != c

@@ -161,6 +161,24 @@ def test_a_tree_of_files(tmp_path: Path) -> None:
     assert [len(unit) for unit in Books([tmp_path], unit_bytes=20).units] == [2, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"text": "It was so."}\n{"text": "And so it stayed."}\n', "JSON"),
+        ('\n[\n "It was so.",\n "And so it stayed."\n]\n', "JSON"),
+        ("<!DOCTYPE html>\n<p>It was so.</p>", "HTML or XML"),
+        ('<?xml version="1.0"?><p>It was so.</p>', "HTML or XML"),
+        ("[1] A note.\n\nIt was so.", None),
+        ("{It was so}, he said.", None),
+    ],
+)
+def test_what_is_no_prose_is_skipped(tmp_path: Path, text: str, reason: str | None) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    source = Books([tmp_path], 1 << 20)
+    (found,) = source.read(source.units[0])
+    assert found == Skipped("a.txt", reason) if reason else isinstance(found, Document)
+
+
 def test_one_file_and_no_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no \.txt file"):
         Books([tmp_path], 1 << 20)

@@ -61,7 +61,9 @@ def checkpoints_in(names: Iterator[str] | dict[str, bytes]) -> set[str]:
     return {name.split("/")[1] for name in names if name.endswith("manifest.json")}
 
 
-def test_a_run_is_restored_as_it_was(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+def test_a_run_is_restored_as_it_was(
+    s3: ObjectStore, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = make_run(tmp_path / "run", 1, 2, 3)
     uploads = Mirror(run, url)
     uploads.sync()
@@ -91,6 +93,8 @@ def test_a_run_is_restored_as_it_was(s3: ObjectStore, url: str, tmp_path: Path) 
     for rank in (0, 1):
         restore(tmp_path / "other", url, rank)
     assert content(tmp_path / "other") == content(run)
+    said = f"the run in {url} is finished, and {tmp_path / 'other'} is a copy of it now; another run needs another"
+    assert capsys.readouterr().out.count(said) == 1
     restore(tmp_path / "other", url, 0)  # of a run that is done: uploads what is new
     # A run that goes on is not done.
     (run / "done").unlink()
