@@ -96,11 +96,13 @@ def commands_of(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def module_command(command: str) -> tuple[str, list[str]] | None:
-    """(module, arguments) of a command that starts one of the project's modules; else None."""
+    """(module, arguments) of a command that starts one of the project's modules, also by `albert`; else None."""
     try:
         words = shlex.split(command.partition(" > ")[0])
     except ValueError:
         return None
+    if words[0] == "albert" and len(words) > 2:
+        return ("data_prep" if words[1] == "data" else f"pipeline.{words[1]}"), words[2:]
     for flag in ("-m", "--module"):
         if flag in words[:-1]:
             at = words.index(flag) + 1
