@@ -163,6 +163,7 @@ def is_prose(block: Block, after: Block) -> bool:
 _OPEN, _CLOSED = "\ue005", "\ue006"  # parentheses that are done
 _MARKER = re.compile(f"[{REMOVED}{PRONUNCIATION}{UNKNOWN_AMOUNT}]")
 _GROUP = re.compile(r"\(([^()]*)\)")
+_MAX_GROUPS = 8  # parentheses inside each other; the outer ones stay as they are
 _SEPARATOR = re.compile(rf"\s*([;,])(?=\s|$|[{REMOVED}{PRONUNCIATION}])\s*")
 _PRONUNCIATION = re.compile(rf"\s*{PRONUNCIATION}([^{PRONUNCIATION_END}]*){PRONUNCIATION_END}")
 # Words that only introduce a pronunciation or a removed template, and mean nothing without it.
@@ -171,7 +172,7 @@ _LEADING = (
     r"|sometimes|commonly|rarely|the|u\.?s\.?|u\.?k\.?|rp|ga|american|british|australian|canadian|english|years|ago|born"
     r"|age|aged|respectively|see|stress|on|first|second|third|syllable|with)"
 )
-_EMPTY_PART = re.compile(rf"(?:{REMOVED}|\s|[/:,'\"“”–-]|\b{_LEADING}\b\.?:?)*", re.IGNORECASE)
+_EMPTY_PART = re.compile(rf"(?:{REMOVED}|\s|[/:,'\"“”–-]|\b{_LEADING}\b\.?:?)*+", re.IGNORECASE)
 # A sentence about the sound itself needs the pronunciation: "the vowel /a/", "pronounced /a/".
 _SPEAKS_OF_SOUND = re.compile(rf"(?:(?:^|\s)[a-z]+[:,]?|[/{PRONUNCIATION_END}],?)$")
 _SOUND_WORD = re.compile(
@@ -184,7 +185,9 @@ _LOOSE_STOP = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,;]|(?<=\w\w ):)(?= [^.,;(]
 _LOOSE_STOP_IN_FRENCH = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,])(?= [^.,;(]|$)")
 _AT_START = re.compile(rf"^(?:{REMOVED}[\s{REMOVED}]*[.,;:]*\s*)+")
 _BEFORE_SEPARATOR = re.compile(rf"\s*[,;:]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)])")  # "a, ⌀, b": the later comma stays
-_BEFORE_STOP = re.compile(rf"\s*{REMOVED}[\s{REMOVED}]*(?=[.,;:!?)\]’”](?:\s|$|[{REMOVED}\"'”’)\]]))")
+_BEFORE_STOP = re.compile(
+    rf"(?<![\s{REMOVED}])(?=\s*{REMOVED})[\s{REMOVED}]++(?=[.,;:!?)\]’”](?:\s|$|[{REMOVED}\"'”’)\]]))"
+)
 _AFTER_BLANK = re.compile(rf"{REMOVED}(?<=[\s(\[“‘]{REMOVED})[\s{REMOVED}]*")
 
 
@@ -204,10 +207,10 @@ def repair(text: str, language: str = ENGLISH) -> str:
 
 
 def _repair_around_markers(text: str) -> str:
-    before = None
-    while before != text:  # from the innermost parentheses outwards
-        before = text
-        text = _GROUP.sub(_repair_group, text)
+    for _ in range(_MAX_GROUPS):  # from the innermost parentheses outwards
+        before, text = text, _GROUP.sub(_repair_group, text)
+        if before == text:
+            break
     text = text.replace(_OPEN, "(").replace(_CLOSED, ")")
     if PRONUNCIATION in text:
         text = _PRONUNCIATION.sub(lambda match: _keep_pronunciation(match, _SPEAKS_OF_SOUND), text)

@@ -141,7 +141,7 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
         hidden_link=re.compile(rf"\s*(?:{_alternatives(hidden_names)})\s*:{guessed}", re.IGNORECASE),
         redirect=re.compile(rf"\s*[#＃](?:{_alternatives(listed('redirect'))})\s*:?\s*\[\[", re.IGNORECASE),
         disambiguation=re.compile(
-            rf"\{{\{{\s*(?:{'|'.join([_DISAMBIGUATION, *marks])})\s*(?:\||\}}\}})|__DISAMBIG__", re.IGNORECASE
+            rf"\{{\{{\s*+(?:{'|'.join([_DISAMBIGUATION, *marks])})\s*(?:\||\}}\}})|__DISAMBIG__", re.IGNORECASE
         ),
         meanings=tuple(listed("meanings")),
         sections=frozenset(map(heading, listed("sections"))),

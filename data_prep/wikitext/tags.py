@@ -26,6 +26,7 @@ _EXTENSION = re.compile(
     """,
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
+_MAX_EXTENSIONS = 6  # inside each other; the tags of outer ones are removed like other tags
 
 _BLANK = r"(?:~|\\[ ,;])"  # in LaTeX
 _NO_TEXT = re.compile(r"\\(?:left|right)\s*\.|\\(?:operatorname|mbox|hbox|ce|vec)\b\s*")
@@ -49,7 +50,7 @@ _WHOLE_SCRIPT = re.compile(r"[-+−–±]?[\w.,]+|\d*[-+−–]|[*†‡§′″
 
 _INNERMOST_VARIANTS = re.compile(r"-\{((?:(?!-\{|\}-)[^\n])*)\}-")
 _MAX_VARIANTS = 3  # of nested ones
-_VARIANT = re.compile(r"\s*(?:[^;:|{}=]*=>)?\s*([a-z]{2,3}(?:-[a-z]+)?)\s*:(.*)", re.DOTALL)
+_VARIANT = re.compile(r"\s*+(?:[^;:|{}=]*+=>)?\s*+([a-z]{2,3}(?:-[a-z]+)?)\s*:(.*)", re.DOTALL)
 _HIDING_FLAGS = frozenset("HT-")  # flags of rules and titles, which show nothing
 
 
@@ -57,11 +58,11 @@ def render_tags(text: str) -> str:
     """Removes comments and extension tags. Formulas become text; the content of <nowiki> is escaped."""
     if "<" not in text:
         return text
-    while True:  # a reference can contain a comment, and a gallery a reference
-        rendered = _EXTENSION.sub(_render, text)
-        if rendered == text:
-            return text
-        text = rendered
+    for _ in range(_MAX_EXTENSIONS):  # a reference can contain a comment, and a gallery a reference
+        before, text = text, _EXTENSION.sub(_render, text)
+        if before == text:
+            break
+    return text
 
 
 def _render(match: re.Match[str]) -> str:
@@ -168,7 +169,7 @@ def _chosen(content: str, preferred: Sequence[str]) -> str:
         words = content
     elif _HIDING_FLAGS & set(flags.replace(" ", "").split(";")):
         return ""
-    parts = re.split(r";(?=\s*(?:[^;:]*=>)?\s*[a-z]{2,3}(?:-[a-z]+)?\s*:|\s*$)", words)
+    parts = re.split(r";(?=\s*+(?:[^;:]*=>)?\s*+[a-z]{2,3}(?:-[a-z]+)?\s*:|\s*$)", words)
     options = list(filter(None, map(_VARIANT.fullmatch, parts)))
     words_of_variant = {option[1]: option[2].strip() for option in reversed(options)}
     for variant in (*preferred, *(option[1] for option in options)):
