@@ -87,13 +87,13 @@ class Wikipedia(Source):
                 continue
             self.consumed += len(raw)
             try:
-                item = article(parse_page(raw), self._sites[unit.path])
+                items = list(article(parse_page(raw), self._sites[unit.path]))
             # No error in one page of millions may end the job. The page is counted and named.
             except Exception as error:
                 title = re.search(rb"<title>([^<]*)</title>", raw)
                 name = title[1].decode(errors="replace") if title else f"page {number} after byte {unit.begin}"
-                item = Skipped(name, f"broken ({type(error).__name__})")
-            yield item
+                items = [Skipped(name, f"broken ({type(error).__name__})")]
+            yield from items
 
 
 def is_bzip2(path: Path) -> bool:
@@ -208,8 +208,11 @@ def is_nested_too_deeply(text: str) -> bool:
     return False
 
 
-def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Document | Skipped:
-    """Returns a `<page>`'s prose as a document, or why it has none. site: the wiki that the page is from."""
+def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Document | Skipped]:
+    """Yields a `<page>`'s prose as a document, or why it has none, and what was lost of it.
+
+    site: the wiki that the page is from.
+    """
     title, namespace = page.findtext("title", ""), page.findtext("ns", "")
     wikitext = page.findtext("revision/text", "")
     reason = None
@@ -223,12 +226,15 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Document | 
         reason = "disambiguation page"
     elif is_nested_too_deeply(wikitext):
         reason = "nested too deeply"
+    losses = [reason] if reason else []
     if reason is None:
-        text = to_prose(wikitext, site)
+        text = to_prose(wikitext, site, title, losses)
         if text:
-            return Document(page.findtext("id", ""), title, text)
-        reason = "no prose"
-    return Skipped(title, reason)
+            yield Document(page.findtext("id", ""), title, text)
+        else:
+            losses.append("no prose")
+    for loss in losses:
+        yield Skipped(title, loss)
 
 
 class Bzip2File:

@@ -3,8 +3,9 @@
 Other packages use `to_prose` and the `Site` that it needs. Its stages, in order:
 
     tags        comments, extension tags (<ref>, <math>, <nowiki>), formulas, superscripts, variants of a language
-    markup      `to_prose` itself; sections, templates, links, tables, flat markup
-    templates/  what each template becomes, for `markup`
+    markup      `to_prose` itself; sections, flat markup
+    nested      templates, links, tables
+    templates/  what each template becomes, for `nested`
     paragraphs  which lines form paragraphs, which of them are prose, and the punctuation around removed things
     site        what one wiki calls things: namespaces, headings, numbers
     markers     characters that the stages use as markers and escapes

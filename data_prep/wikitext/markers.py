@@ -18,6 +18,9 @@ PIPE, EQUALS = "\ue003", "\ue004"
 UNKNOWN_AMOUNT = "\ue007"
 """Stands for an amount that only the wiki's own data could tell. The sentence that contains it is removed."""
 
+HEADING = "\ue008"
+"""Stands where a heading was, for tables without an end."""
+
 # The characters of markup, which escape_markup (for <nowiki> and formulas) replaces.
 _MARKUP = "[]{}|='<>*#:;!_~-&"
 _ESCAPED = {ord(character): chr(0xE010 + index) for index, character in enumerate(_MARKUP)}

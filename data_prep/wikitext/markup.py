@@ -1,22 +1,16 @@
-"""Turns the wikitext of a page into prose. It runs all stages in order, and renders nested markup and flat markup.
-
-Nested markup ({{templates}}, [[links]], {| tables |}) is rendered in one pass from left to right.
-"""
+"""Turns the wikitext of a page into prose. It runs all stages in order, and renders nested markup and flat markup."""
 
 import html
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 
-from data_prep.wikitext.markers import PIPE, REMOVED, strip_markers
+from data_prep.wikitext.markers import HEADING, REMOVED, strip_markers
+from data_prep.wikitext.nested import flatten
 from data_prep.wikitext.paragraphs import paragraphs
 from data_prep.wikitext.site import ENGLISH_SITE, Site, heading
 from data_prep.wikitext.tags import choose_variants, render_scripts, render_tags
-from data_prep.wikitext.templates import render_template
 from data_prep.wikitext.templates.arguments import names
 
-_HEADING = re.compile(r"^(={1,6})[ \t]*(.+?)[ \t]*\1[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^(={1,6})(.+?)\1[ \t]*$", re.MULTILINE)
 _LINK = re.compile(
     r"\[(?:(?:https?|ftp|ftps|irc|news|gopher|sftp):(?://)?|//|mailto:)[^\s\[\]]*[ \t]*([^\[\]\n]*)\]", re.I
 )
@@ -36,35 +30,35 @@ _TAG = re.compile(
 _BREAKING_TAGS = frozenset(names("blockquote|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|pre|td|th|tr|ul"))
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
 _SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u205f\u3000]{2,}|[\t\u00a0\u2000-\u200a\u202f\u205f\u3000]")
-# Joiners (200c, 200d) decide how words of Indian and Arabic scripts are written.
 _MEANINGLESS = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
-_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
-# A token is a link or template without anything nested, or the beginning or end of a construct.
-_NESTED = re.compile(
-    r"""\[\[([^\[\]{}|\n<]+)(?:\|([^\[\]{}|\n]*))?\]\]   # 1, 2: simple link
-    |\{\{(?!\{)([^\[\]{}]+)\}\}                          # 3: simple template
-    |(\{\{|\}\}|\[\[|\]\]                                # 4: an end
-    |^[:\ \t]*\{\||^[\ \t]*\|\}(?!\})|</?table\b[^<>]*>)
-    """,
-    re.MULTILINE | re.VERBOSE | re.IGNORECASE,
+# Joiners (200c, 200d) decide how words of Arabic, Indian and some other scripts are written, and join emoji to one.
+_JOINED_SCRIPTS = (
+    "\u0600-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u18af\u1b00-\u1b7f\ua840-\uabff\ufb50-\ufdff\ufe70-\ufefc"
 )
-# [[fr:Titre]] is the same article in another language, which the wiki shows in the margin.
-_LANGUAGE_LINK = re.compile(r"\s*(?:[a-z]{2,3}|simple|zh-[a-z-]+|be-x-old|roa-[a-z]+|bat-smg|fiu-vro)\s*:\s*\S")
+_EMOJI = "\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
+_JOINERS = re.compile(
+    rf"(?<=[{_JOINED_SCRIPTS}])([\u200c\u200d]++)(?=[{_JOINED_SCRIPTS}])"
+    rf"|(?<=[{_EMOJI}\ufe0f])(\u200d)(?=[{_EMOJI}])|[\u200c\u200d]"
+)
 
 
-def to_prose(wikitext: str, site: Site = ENGLISH_SITE) -> str:
+def to_prose(wikitext: str, site: Site = ENGLISH_SITE, title: str = "", losses: list[str] | None = None) -> str:
     """Returns the running text of a page: paragraphs separated by one "\n"; "" if there is none.
 
     Tables, boxes, files, references, headings and the sections after the text are left out. So are list items that are
     not sentences. BERT uses the same rule for Wikipedia (section 3.1 of its paper): text passages, no lists, tables or
     headers.
 
-    site: the wiki that the page is from.
+    Args:
+        wikitext: the page in its markup.
+        site: the wiki that the page is from.
+        title: the title of the page.
+        losses: reasons why text was lost are appended.
     """
     text = render_tags(strip_markers(wikitext))
     if site.variants:
         text = choose_variants(text, site.variants)
-    text = flatten(drop_sections(text, site), site)
+    text = flatten(drop_sections(text, site), site, title, [] if losses is None else losses)
     text = _LINK.sub(lambda match: match[1] or REMOVED, text)
     if "''" in text:
         text = _BOLD_HEADING.sub("\n", text)
@@ -74,8 +68,8 @@ def to_prose(wikitext: str, site: Site = ENGLISH_SITE) -> str:
     text = _TAG.sub(_replace_tag, render_scripts(text))
     if "&" in text:
         text = html.unescape(text)
-    invisible = _INVISIBLE if site.is_english else _MEANINGLESS
-    text = invisible.sub("", _SPACES.sub(" ", _SWITCH.sub("", text)))
+    text = _MEANINGLESS.sub("", _SPACES.sub(" ", _SWITCH.sub("", text)))
+    text = _JOINERS.sub(lambda match: match[1] or match[2] or "", text)
     return "\n".join(paragraphs(text, site.language))
 
 
@@ -112,7 +106,7 @@ def _rank_of_apostrophe(before: str) -> int:
 
 
 def drop_sections(text: str, site: Site = ENGLISH_SITE) -> str:
-    """Removes headings, and sections of references, links and notes with their subsections."""
+    """Replaces headings by HEADING, and removes sections of references, links and notes with their subsections."""
     kept, position, dropping = [], 0, 0  # dropping: level of the section being dropped, 0 when none is
     for match in _HEADING.finditer(text):
         level = len(match[1])
@@ -124,99 +118,4 @@ def drop_sections(text: str, site: Site = ENGLISH_SITE) -> str:
             dropping = level if heading(title) in site.sections else 0
     if not dropping:
         kept.append(text[position:])
-    return "\n\n".join(kept)
-
-
-@dataclass
-class _Frame:
-    """An open construct. opener: "{{", "[[" or "{|". parts: its content that is rendered already."""
-
-    opener: str
-    parts: list[str] = field(default_factory=list)
-
-
-_RenderTemplate = Callable[[str, str], str]
-
-
-def flatten(text: str, site: Site = ENGLISH_SITE) -> str:
-    """Replaces templates, links and tables by the words that a reader sees in their place.
-
-    Tables, files and categories are removed. `templates` tells what templates become. An end without a beginning is
-    removed. So is a beginning without an end, but not the text after it.
-
-    Args:
-        text: the wikitext without extension tags.
-        site: the wiki that it is from.
-    """
-    render = partial(render_template, site=site)
-    stack = [_Frame("")]
-    parts = stack[0].parts
-    position = 0
-    for match in _NESTED.finditer(text):
-        start = match.start()
-        if start > position:
-            parts.append(text[position:start])
-        position = match.end()
-        target, label, template, token = match.groups()
-        if target is not None:
-            parts.append(render_link(target, label, site))
-        elif template is not None:
-            parts.append(_inner(render(template, "".join(parts[-3:])[-20:])))
-        elif token in ("{{", "[["):
-            stack.append(_Frame(token))
-        elif token in ("}}", "]]"):
-            _close(stack, "{{" if token == "}}" else "[[", render, site)
-        elif token[-1] == "|" or token[1] in "tT":
-            stack.append(_Frame("{|"))
-        else:
-            _close(stack, "{|", render, site)
-        parts = stack[-1].parts
-    parts.append(text[position:])
-    while len(stack) > 1:
-        _unwrap(stack)
-    return "".join(stack[0].parts)
-
-
-def _close(stack: list[_Frame], opener: str, render: _RenderTemplate, site: Site) -> None:
-    """Ends the innermost construct that `opener` began. Constructs that are open inside it become plain text."""
-    if all(frame.opener != opener for frame in stack):
-        return
-    while stack[-1].opener != opener:
-        _unwrap(stack)
-    content = "".join(stack.pop().parts)
-    outer = stack[-1].parts
-    if opener == "{{":
-        outer.append(_inner(render(content, "".join(outer[-3:])[-20:])))
-    elif opener == "[[":
-        target, bar, label = content.partition("|")
-        outer.append(render_link(target, label if bar else None, site))
-    else:
-        outer.append("\n\n")
-
-
-def _unwrap(stack: list[_Frame]) -> None:
-    inner = stack.pop()
-    if inner.opener != "{|":  # a table without an end reaches to the end of the page
-        stack[-1].parts += inner.parts
-
-
-def _inner(text: str) -> str:
-    """Replaces each "|" of rendered text, because inside an outer template or link it would begin an argument."""
-    return text.replace("|", PIPE)
-
-
-def render_link(target: str, label: str | None, site: Site = ENGLISH_SITE) -> str:
-    """Returns what a reader sees of [[target|label]], or of [[target]] if `label` is None."""
-    if ":" in target:
-        if site.hidden_link.match(target):
-            return REMOVED
-        if label is None and _LANGUAGE_LINK.match(target):
-            return ""
-        if target.lstrip().startswith(":"):
-            target = target.lstrip()[1:]
-    if label is None:
-        return target.partition("#")[0] or target[1:]
-    if label.strip():
-        return _inner(label)
-    # The pipe trick: [[Pipe (computing)|]] and [[Boston, Massachusetts|]] show the target without its qualifier.
-    return re.sub(r"^[^:]*:|\s*\([^()]*\)$|,.*$", "", target)
+    return f"\n\n{HEADING}\n\n".join(kept)

@@ -1,7 +1,8 @@
 """Renders {{templates}} that stand inside sentences as the words that a reader sees.
 
-arguments    the arguments of a template, and the patterns of `templates.toml`
-functions    functions of the templates that no pattern can show
+arguments           the arguments of a template, and the patterns of `templates.toml`
+functions           functions of the templates that no pattern can show
+parser_functions    {{#if:...}}, {{lc:...}}, {{PAGENAME}} and the like, which are part of MediaWiki
 
 The definitions of templates are pages of the wiki, which are not available here. So `templates.toml` says what the
 templates show that contain words: a pattern, or a function of the modules above. They were chosen by their counts in
@@ -16,6 +17,7 @@ from data_prep.wikitext.markers import EQUALS, PIPE, REMOVED, escape_markup
 from data_prep.wikitext.site import ENGLISH_SITE, Site, read_table, template_name
 from data_prep.wikitext.templates.arguments import RENDERERS, Arguments, names
 from data_prep.wikitext.templates.functions import find_unit
+from data_prep.wikitext.templates.parser_functions import evaluate
 
 _TABLE = read_table("templates.toml")
 _DROPPED = frozenset(names(_TABLE["dropped"]["names"]))
@@ -41,19 +43,24 @@ _FEW_WORDS = re.compile(
 )
 
 
-def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str:
+def render_template(content: str, before: str, site: Site = ENGLISH_SITE, title: str = "") -> str:
     """Returns what {{content}} shows, or REMOVED if it is not part of a sentence.
+
+    What a parser function shows may be "".
 
     Args:
         content: the text between the braces, without anything nested.
         before: the text before the template; only its last characters matter.
         site: the wiki that the page is from.
+        title: the title of the page.
     """
-    title, _, rest = content.partition("|")
-    name = template_name(title)
+    if (shown := evaluate(content, title)) is not None:
+        return shown
+    template, _, rest = content.partition("|")
+    name = template_name(template)
     pattern = site.templates.get(name)
-    if site.named is not None and site.named.fullmatch(title.strip()):
-        return title.strip()
+    if site.named is not None and site.named.fullmatch(template.strip()):
+        return template.strip()
     if pattern is None and name in _DROPPED:
         return REMOVED
     if pattern is None and name in _SIGNS:

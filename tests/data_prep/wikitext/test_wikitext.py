@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import time
 import tomllib
 from pathlib import Path
 
@@ -163,6 +164,101 @@ def test_broken_markup_costs_little(markup: str, prose: str) -> None:
     assert to_prose(markup) == prose
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        *("{|\n| a\n{{end}}", "{|\n| a\n{{S-end}}", "{|\n| a\n{{Tabelle Ende}}", "{|\n| a\n{{fin de tableau}}"),
+        *("{|\n| a\n{{конец таблицы}}", "<table><tr><td>a</td></tr></table>", "{|\n{|\n| b\n|}\n| a\n|}"),
+        *("{|\n| a\n== H ==\nThis is inside.\n|}", "{|\n{{col-begin}}\nThis is a.\n{{col-end}}\nThis is b.\n|}"),
+        *(
+            "{{hidden|T|\n{|\n|a\n|}}}",
+            "{{a|{{hidden|T|\n{|\n|a\n|}}}}}",
+            "{{infobox\n|a=1\n|}}",
+            "{{infobox\n|a={{{b\n|}}}\n}}",
+        ),
+        *("{{{!}} class=x\n{{!}} a\n{{!}}}", "{{(!}}\n{{!}} a\n{{!)}}"),
+    ],
+)
+def test_tables_end_in_many_ways(table: str) -> None:
+    losses: list[str] = []
+    assert to_prose(f"It is one.\n{table}\n\nIt is two.", losses=losses).split("\n") == ["It is one.", "It is two."]
+    assert not losses
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("{|\n| a\nThis is lost.\n== H ==\nIt is two.", "It is two."),
+        ("<table><tr><td>a\nThis is lost.\n=== H ===\nIt is two.", "It is two."),
+        ("{|\n| a\n{|\n| b\n|}\nThis is lost.\n== H ==\nIt is two.", "It is two."),
+        ("{|\n{|\n{{x|\n== H ==\nIt is two.\n{|\n| c\n== I ==\nIt is three.", "It is two.\nIt is three."),
+        ("{{hidden|\n{|\n| a\n|}}\nIt is two.", "It is two."),
+        ("{|\n| a\nThis is lost.", ""),
+    ],
+)
+def test_an_unclosed_table_ends_at_a_heading_and_is_reported(markup: str, prose: str) -> None:
+    losses: list[str] = []
+    assert to_prose(markup, losses=losses) == prose
+    assert losses == ["unclosed table"]
+
+
+@pytest.mark.parametrize("line", ["A [[caption]] with words.", "A {{nowrap|caption}} with words.", "A caption", ""])
+def test_a_file_link_without_end_shows_nothing(line: str) -> None:
+    prose = to_prose(f"It is one.\n\n[[File:A.jpg|thumb|{line}\nIt is [[two]].\n== H ==\nIt is three.")
+    assert prose == "It is one.\nIt is two.\nIt is three."
+
+
+@pytest.mark.parametrize(
+    ("markup", "words"),
+    [
+        (
+            "{{PAGENAME}}, {{FULLPAGENAME}}, {{Seitenname}}, {{PAGENAME:Other}}{{NAMESPACE}}",
+            "A Page, A Page, A Page, Other",
+        ),
+        (
+            "{{#if:{{PAGENAME}}|yes|no}}, {{#if: |yes|no}}, {{#if:{{{1|}}}|yes|no}}, {{#if:{{#if:|x}}|yes|no}}",
+            "yes, no, no, no",
+        ),
+        ("this{{#if:|yes}}, that ({{#if:|yes}}), {{#if:x|[[a|b]] {{nowrap|c}}}}", "this, that, b c"),
+        ("{{#ifeq: a | a |yes|no}}, {{#ifeq:1|1.0|yes|no}}, {{#ifeq:a|A|yes|no}}", "yes, yes, no"),
+        ("{{#switch:b|a=1|b|c=2|#default=3}}, {{#switch:z|a=1|#default=3}}, {{#switch:z|a=1|4}}", "2, 3, 4"),
+        ("{{#switch:z|#default|q=7|a=1}}, {{#switch:2.0|1=a|2=b}}, {{#switch:b|a=1|b}}{{#switch:z|a=1}}", "7, b, b"),
+        ("{{uc:abc}}, {{lc:ABC}}, {{ucfirst:élan}}, {{lcfirst:ABC}}", "ABC, abc, Élan, aBC"),
+        ("{{#iferror:a|b|c}}, {{#iferror:a|b}}, {{#ifexist:a|b|c}}", "c, a, b"),
+        (
+            "{{{a|words}}}, {{{a|{{{b|deep}}}}}}, {{{{{1|nowrap}}}|text}}, this {{{a}}} one",
+            "words, deep, text, this one",
+        ),
+        ("this{{{{cn}}}}, that{{{a|}}}, {{w|target|label}}, {{w|target}}", "this, that, label, target"),
+        ("می{{zwnj}}خواهم", "می\u200cخواهم"),
+    ],
+)
+def test_functions_of_mediawiki(markup: str, words: str) -> None:
+    assert to_prose(f"It is {markup} and so on.", title="A Page") == f"It is {words} and so on."
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("क्&zwj;ष", "क्\u200dष"),
+        ("\U0001f469\u200d\U0001f4bb", "\U0001f469\u200d\U0001f4bb"),
+        ("\u2764\ufe0f\u200d\U0001f525", "\u2764\ufe0f\u200d\U0001f525"),
+        ("\U0001f9d1\U0001f3fd\u200d\u2695\ufe0f", "\U0001f9d1\U0001f3fd\u200d\u2695\ufe0f"),
+        ("shelf\u200cful a\u200db \u200d\u200c", "shelfful ab"),
+        ("\U0001f469\u200dx a\u200d\U0001f4bb", "\U0001f469x a\U0001f4bb"),
+    ],
+)
+def test_joiners_stay_where_they_have_a_meaning(language: str, word: str, shown: str) -> None:
+    assert to_prose(f"It is {word} and so on.", site_of(language)) == f"It is {shown} and so on."
+
+
+@pytest.mark.parametrize("markup", ["{{#expr:1+1}}", "{{#ifexpr:1>0|a|b}}", "{{#time:Y}}", "{{#ifeq:{{cn}}|a|b|c}}"])
+def test_a_sentence_with_a_calculation_goes(markup: str) -> None:
+    assert to_prose(f"It is one. It is {markup} there. It is two.") == "It is one. It is two."
+
+
 PIECES = """
     {{ }} [[ ]] {| |} | = ( ) ''' [http://a ] == , . : * <ref> </ref> <math> </math> <!-- --> <nowiki> \\frac{ \ue000
     \ue001 word 5 km <sup> </sup> <sub> </sub> <small File: convert val lang-ru nihongo IPA coord as_of inflation
@@ -185,6 +281,25 @@ def test_any_markup_gives_clean_text(pieces: list[str]) -> None:
 )
 def test_a_page_of_beginnings_ends(beginning: str) -> None:
     assert isinstance(to_prose(beginning * 60_000), str)  # if the work grew as the square, this would take hours
+
+
+BRACKETS = [("(", ")"), ("<ref>", "</ref>"), ("<math>", "</math>"), ("[[", "]]"), ("\n{|", "\n|}"), ("{", "}")]
+ROWS = [
+    "{{" + " " * 80_000 + "}}",
+    "-{" + " " * 80_000 + "}-",
+    "\n==x" + " " * 80_000 + "x==\n",
+    "({{cn}}" + "or:" * 80 + "x)",
+]
+
+
+@pytest.mark.parametrize("page", [a * 20_000 + "{{cn}}" + z * 20_000 for a, z in BRACKETS] + ROWS)
+def test_the_work_does_not_grow_as_the_square(page: str) -> None:
+    """Each took more than a minute. `python -m tests.fuzz.nesting` looks for others."""
+    begin = time.process_time()
+    site = site_of("zh")
+    assert not site.disambiguation.search(page)
+    assert isinstance(to_prose(page, site), str)
+    assert time.process_time() - begin < 20
 
 
 @pytest.mark.parametrize(
