@@ -6,6 +6,7 @@ Of books, headings, licences and tables of contents are left out. Of other texts
 import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -91,6 +92,10 @@ _NUMBERED_ENTRY = re.compile(
     rf"|(?=[^\s.]){_ROMAN}\.?$|\d{{1,3}}\.?$|\d{{1,3}}(?:[.)]|\s)\s*[\"'“‘(A-Z]"
 )
 _PAGE_NUMBER = re.compile(r"(?:\s{2,}|[.·_]{2,}\s*|(?<=[.·_])\s+)(?:\d{1,4}|[ivxl]+)$")
+_SOFT_HYPHEN = "\u00ad"
+_LETTERS = r"[^\W\d_]{1,40}"
+_BROKEN = re.compile(rf"({_LETTERS})([-‐{_SOFT_HYPHEN}])[^\S\n]*\n[^\S\n]*(?=({_LETTERS}))")  # at a line's end
+_WORD = re.compile(rf"({_LETTERS})(?=(?:[-‐]({_LETTERS}))?)")
 _LONG_LINE = 150  # characters; hard-wrapped lines are shorter
 _SHORT_SHARE = 0.85  # of the wrap width; a shorter line that ends a sentence also ends its paragraph
 
@@ -195,17 +200,46 @@ def book_to_prose(text: str) -> str:
     text = _ILLUSTRATION.sub("", text)
     text = _EMPHASIS.sub(r"\1", text)
     paragraphs: list[str] = []
+    words = _count_broken_words(text)
     after_heading = True
     for lines in split_paragraphs(text):
         after_heading = is_heading(lines, after_heading)
         if not after_heading:
-            paragraphs.append(" ".join(" ".join(lines).split()))
+            paragraphs.append(_join_lines(lines, words))
     return "\n".join(filter(None, paragraphs))
 
 
 def text_to_prose(text: str) -> str:
     """Returns all paragraphs of a text, separated by one "\n"; hard-wrapped lines are joined."""
-    return "\n".join(" ".join(" ".join(lines).split()) for lines in split_paragraphs(text))
+    words = _count_broken_words(text)
+    return "\n".join(_join_lines(lines, words) for lines in split_paragraphs(text))
+
+
+def _count_broken_words(text: str) -> Counter[str]:
+    """Counts how often each word that is broken at a line's end stands elsewhere, joined ("today") and not ("to-day").
+
+    The counted words are in lower case, and their hyphen is "-".
+    """
+    broken = {f"{match[1]}{hyphen}{match[3]}".lower() for match in _BROKEN.finditer(text) for hyphen in ("", "-")}
+    words: Counter[str] = Counter()
+    if broken:
+        for match in _WORD.finditer(text):
+            whole = match[1].lower()
+            words.update({whole, f"{whole}-{(match[2] or '').lower()}"} & broken)
+    return words
+
+
+def _join_lines(lines: list[str], words: Counter[str]) -> str:
+    """Joins the lines of a paragraph. words: how often the words that are broken at their ends stand elsewhere."""
+
+    def mend(match: re.Match[str]) -> str:
+        before, hyphen, after = match.groups()
+        joined, hyphenated = words[f"{before}{after}".lower()], words[f"{before}-{after}".lower()]
+        if hyphen == _SOFT_HYPHEN or joined > hyphenated:
+            return before
+        return f"{before}{hyphen}" if hyphenated else match[0]
+
+    return " ".join(_BROKEN.sub(mend, "\n".join(lines)).split())
 
 
 def drop_gutenberg(text: str) -> str:

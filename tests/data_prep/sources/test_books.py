@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,41 @@ def test_latin_1_and_what_is_no_text() -> None:
 )
 def test_only_the_prose_is_left(text: str, paragraphs: list[str]) -> None:
     assert book_to_prose(text).split("\n") == (paragraphs or [""])
+
+
+@pytest.mark.parametrize(
+    ("broken", "elsewhere", "mended"),
+    [
+        ("walk-\ning", "He was walking.", "walking"),
+        ("Walk-  \n   ing", "He walked, walking.", "Walking"),
+        ("walk‐\ning", "WALKING was his.", "walking"),
+        ("walk\u00ad\ning", "", "walking"),
+        ("walk-\ning", "He will walk the ing.", "walk- ing"),
+        ("can-\nnot", "He can, but not this: he cannot.", "cannot"),
+        ("well-\nknown", "A well-known man.", "well-known"),
+        ("to-\nday", "To-day and to-day, not today.", "to-day"),
+        ("mother-in-\nlaw", "His mother-in-law.", "mother-in-law"),
+        ("couldn-\n't", "He couldn't.", "couldn- 't"),
+        ("could-\nn't", "He couldn't.", "couldn't"),
+        ("two-\nand three-year-olds", "He was two, and he was three.", "two- and three-year-olds"),
+        ("walk--\ning", "He was walking.", "walk-- ing"),
+        ("un-\nbreak-\nable", "It breaks: unbreak, breakable.", "unbreakable"),
+        ("gehäu-\nfte", "Es ist gehäufte.", "gehäufte"),
+        ("20-\n30", "It was 2030.", "20- 30"),
+    ],
+)
+def test_a_word_broken_at_a_line_end_is_joined_if_it_stands_elsewhere(broken: str, elsewhere: str, mended: str) -> None:
+    text = f"He went on with {broken} of it, and so on and on.\n\nHe said it then. {elsewhere}\n"
+    expected = f"He went on with {mended} of it, and so on and on."
+    assert book_to_prose(text).split("\n")[0] == expected
+    assert text_to_prose(text).split("\n")[0] == expected
+
+
+def test_broken_words_take_linear_time() -> None:
+    begin = time.process_time()
+    for piece in ("a-\n", "a-", "a", "- \n", "ab-" + " " * 50):
+        text_to_prose(piece * (200_000 // len(piece)))
+    assert time.process_time() - begin < 20
 
 
 def test_paragraphs_without_empty_lines_between() -> None:
