@@ -1,8 +1,4 @@
-"""Pre-trains and fine-tunes ALBERT: the Python API (docs/python.md) and the console script.
-
-`prepare`, `pretrain` and `finetune` run the commands of the same names, `load` opens a trained model, and `Shards` has
-rows of shards for other training loops.
-"""
+"""Pre-trains and fine-tunes ALBERT: the Python API (docs/python.md) and the console script."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

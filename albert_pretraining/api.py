@@ -1,9 +1,7 @@
 """The Python API: the commands as functions, trained models, and shards as a dataset of torch.
 
 A function runs its command in child processes, prints what it prints, and returns its results. The arguments are the
-flags of the command, with underscores: `max_seq_length=128` is `--max-seq-length 128`. A list gives a flag several
-words, True a flag alone, and None leaves it out. A mistake raises UserError with one line, any other end RuntimeError
-with the exit status and the last line.
+flags of the command (`_words`). A mistake raises UserError with one line, any other end RuntimeError with the last one.
 """
 
 import os
@@ -37,11 +35,7 @@ Place = str | os.PathLike[str]
 
 
 def load(source: Place) -> Model:
-    """Opens a model for predictions, on the GPU if there is one.
-
-    It is a run, an export, a model published for `transformers`, or the name of one on the hub (OWNER/NAME). Raises
-    UserError if there is no model, or it is damaged.
-    """
+    """Opens a run, an export, a published model, or one of the hub by its name, on the GPU if there is one."""
     return open_predictor(Path(source), "the source")
 
 
@@ -55,7 +49,7 @@ class Corpus(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A finished run of `pretrain` or `finetune`, with its --output and its metrics.
+    """A finished run: its --output, and its metrics.
 
     After pre-training, these are the last record of metrics.jsonl, of held-out data if there are any; after fine-tuning
     those of results.json by split (the median of several seeds).
@@ -126,8 +120,7 @@ def prepare(
     _run([*job, "extract", *_words(given)])
     if vocabulary is None:
         vocabulary = root / "vocabulary.model"
-        if not vocabulary.exists():
-            _run([*job, "vocab", *_words({"documents": documents, "out": vocabulary, "size": size})])
+        _run([*job, "vocab", *_words({"documents": documents, "out": vocabulary, "size": size})])
     shards = {"documents": documents, "vocab": vocabulary, "max_seq_length": max_seq_length}
     made: dict[str, Path] = {}
     for split in ("train", "held_out") if any(documents.glob("held_out-*")) else ("train",):
@@ -142,14 +135,12 @@ class Shards(Dataset[dict[str, Tensor]]):
     A row holds several pairs. With the layout "packed" it has the fields of `pipeline.data.collate.Batch`, which
     `AlbertForPreTraining` of `model` takes. With "masked_lm" it has what a masked language model of `transformers`
     takes: input_ids, token_type_ids, position_ids (S,); attention_mask (1, S, S), True inside each pair; and labels
-    (S,), -100 where nothing is predicted.
-
-    Raises UserError if the directory has no shards, or they are damaged.
+    (S,), -100 where nothing is predicted. Raises UserError: there are no shards, or they are damaged.
     """
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directory: Place,
         *,
         objective: Objective = "sop",
         seed: int = 0,
@@ -193,11 +184,11 @@ def _masked_lm(batch: Batch) -> dict[str, NDArray[Any]]:
 
 
 def _words(flags: Mapping[str, Any]) -> list[str]:
-    """The flags as words of a command line. The one flag with an underscore is DeepSpeed's own."""
+    """`max_seq_length=128` as --max-seq-length 128. A list gives several words, True the flag alone, None nothing."""
     words = []
     for name, value in flags.items():
         if value is not None:
-            words.append("--" + (name if name == "deepspeed_config" else name.replace("_", "-")))
+            words.append("--" + (name if name == "deepspeed_config" else name.replace("_", "-")))  # DeepSpeed's own
             several = value if isinstance(value, list | tuple) else [value]
             words += [] if value is True else ["false" if each is False else str(each) for each in several]
     return words
