@@ -171,12 +171,13 @@ class Hub(Source):
 
     def _open(self, name: str) -> Any:
         """Returns the streamed dataset (`datasets.IterableDataset`)."""
-        from datasets import load_dataset  # takes seconds to import, and only this source needs it
+        from datasets import load_dataset, load_from_disk  # takes seconds to import, and only this source needs it
         from datasets.utils.logging import disable_progress_bar
 
         disable_progress_bar()
-        check_not_one_split(name, f"--source jsonl --input {name}/train.parquet")
         with _explaining(name):
+            if (Path(name) / "state.json").exists():  # `save_to_disk` of one split, which `load_dataset` refuses
+                return load_from_disk(name).to_iterable_dataset()
             return load_dataset(name, self.subset, split=self.split, streaming=True)
 
     def read(self, unit: tuple[str, int]) -> Iterator[Document | Skipped]:
@@ -196,15 +197,6 @@ class Hub(Source):
                 return
             self.consumed += text_bytes(record, self.fields)
             yield to_document(record, self.fields, f"{short}:{shard}:{row}")
-
-
-def check_not_one_split(name: str, remedy: str) -> None:
-    """Raises UserError for the directory of a single `datasets.Dataset`, which `load_dataset` refuses."""
-    if (Path(name) / "state.json").exists():
-        raise UserError(
-            f"{name} is a single split, as `Dataset.save_to_disk` writes it; write it as a file with "
-            f"`Dataset.to_parquet`, and give {remedy}"
-        )
 
 
 @contextlib.contextmanager

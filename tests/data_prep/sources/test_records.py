@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -261,6 +262,11 @@ def test_a_file_that_cannot_be_read_is_one_line(dataset: Path) -> None:
         ids_of(source)
 
 
+def test_a_single_split_that_was_saved_is_read(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"text": ["It is one.", "It is two."]}).save_to_disk(tmp_path / "saved")
+    assert ids_of(Hub([str(tmp_path / "saved")], None, "train", Fields())) == ["saved:0:0", "saved:0:1"]
+
+
 def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"cannot read the dataset '.*none'.*check --input"):
@@ -269,9 +275,6 @@ def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytes
         Hub([str(dataset)], None, "tests", Fields())
     with pytest.raises(UserError, match="has 0 columns called 'body'; choose --text-field among page, text"):
         Hub([str(dataset)], None, "train", Fields(text="body"))
-    (dataset / "state.json").touch()
-    with pytest.raises(UserError, match=r"dataset is a single split, .*--source jsonl"):
-        Hub([str(dataset)], None, "train", Fields())
 
 
 def test_small_files_share_a_unit(tmp_path: Path) -> None:
