@@ -168,11 +168,12 @@ _SEPARATOR = re.compile(rf"\s*([;,])(?=\s|$|[{REMOVED}{PRONUNCIATION}])\s*")
 _PRONUNCIATION = re.compile(rf"\s*{PRONUNCIATION}([^{PRONUNCIATION_END}]*){PRONUNCIATION_END}")
 # Words that only introduce a pronunciation or a removed template, and mean nothing without it.
 _LEADING = (
-    r"(?:pronounced|pronunciation|pron\.?|ipa|locally|also|or|and|in|is|listen|local|native|as|traditionally|usually"
-    r"|sometimes|commonly|rarely|the|u\.?s\.?|u\.?k\.?|rp|ga|american|british|australian|canadian|english|years|ago|born"
+    r"(?:pronounced|pronunciation|pron|ipa|locally|also|or|and|in|is|listen|local|native|as|traditionally|usually"
+    r"|sometimes|commonly|rarely|the|u\.?s|u\.?k|rp|ga|american|british|australian|canadian|english|years|ago|born"
     r"|age|aged|respectively|see|stress|on|first|second|third|syllable|with)"
 )
-_EMPTY_PART = re.compile(rf"(?:{REMOVED}|\s|[/:,'\"“”–-]|\b{_LEADING}\b\.?:?)*+", re.IGNORECASE)
+# Each string matches in one way only; with two, the time would double with each word.
+_EMPTY_PART = re.compile(rf"(?:{REMOVED}|\s|[/:,'\"“”–-]|\b{_LEADING}\b\.?)*", re.IGNORECASE)
 # A sentence about the sound itself needs the pronunciation: "the vowel /a/", "pronounced /a/".
 _SPEAKS_OF_SOUND = re.compile(rf"(?:(?:^|\s)[a-z]+[:,]?|[/{PRONUNCIATION_END}],?)$")
 _SOUND_WORD = re.compile(

@@ -28,7 +28,7 @@ BRACKETS = (
 PIECES = (
     *("", " ", "a", "a. ", "A b c. ", "|", "=", "{{cn}}", "{{IPA|a}}", "{{pop density|1|2}}", ",", ", ", ":", "or:"),
     *("or ", ".", " .", ". . ", "\n", "\n\n", "\n==a==\n", "'", "<br>", "&amp;", "-", "1", "ISBN ", "A, ", "http://"),
-    *("{{end}}", "zh:a;", "zh=>", "~", "\\frac", "^", "\u200d", "\u00a0", "a ", "pp. ", "u.s."),
+    *("{{end}}", "zh:a;", "zh=>", "~", "\\frac", "^", "\u200d", "\u00a0", "a ", "pp. ", "u.s.", "pron."),
 )
 Form = Callable[[str, str, str, int], str]
 FORMS: dict[str, Form] = {
