@@ -12,13 +12,15 @@ from data_prep.wikitext.templates import render_template
 from data_prep.wikitext.templates.arguments import names
 
 _BRACES, _LINK, _TABLE = "{{", "[[", "{|"  # the constructs that can be open
-# A token is a link or template without anything nested, or the beginning or end of a construct.
+# A token is a link or template without anything nested, or the beginning or end of a construct. Its first character
+# is looked at first, which takes a third of the time.
 _TOKEN = re.compile(
-    rf"""\[\[(?P<target>[^\[\]{{}}|\n<]+)(?:\|(?P<label>[^\[\]{{}}|\n]*))?\]\]
+    rf"""(?=[\[\]{{}}<|:\ \t{HEADING}])(?:
+    \[\[(?P<target>[^\[\]{{}}|\n<]+)(?:\|(?P<label>[^\[\]{{}}|\n]*))?\]\]
     |\{{\{{(?!\{{)(?P<template>[^\[\]{{}}{HEADING}]+)\}}\}}
     |(?P<open_braces>\{{\{{+)|(?P<close_braces>\}}\}}+)|(?P<open_link>\[\[)|(?P<close_link>\]\])
     |^[\ \t]*\|(?P<close_cell>\}}+)|(?P<open_table>^[:\ \t]*\{{\||<table\b[^<>]*>)|(?P<close_table></table\b[^<>]*>)
-    |(?P<heading>{HEADING})
+    |(?P<heading>{HEADING}))
     """,
     re.MULTILINE | re.VERBOSE | re.IGNORECASE,
 )
