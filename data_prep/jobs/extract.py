@@ -39,6 +39,7 @@ from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
+from data_prep.sources.encodings import check_encoding
 from data_prep.sources.records import Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language
@@ -46,8 +47,8 @@ from data_prep.text import check_language
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
 OWN_FLAGS = {
     "wikipedia": (),
-    "books": (),
-    "text": (),
+    "books": ("encoding",),
+    "text": ("encoding",),
     "jsonl": _FIELD_FLAGS,
     "hub": (*_FIELD_FLAGS, "subset", "hub_split"),
 }
@@ -73,6 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--held-out", type=below_one, default=0.0, metavar="FRACTION", help="of documents kept out of training")
     flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
     flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
+    flag = parser.add_argument_group("books and text").add_argument
+    flag("--encoding", metavar="NAME", help="of all files, such as big5 (default: found for each file by its language)")
     flag = parser.add_argument_group("jsonl and hub").add_argument
     flag("--text-field", metavar="NAME", help="field that contains the text (default text)")
     flag("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
@@ -86,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Extracts `args.input` into `args.out`, in one process or under MPI. UserError: a mistake of the user."""
     check_language(args.language)
+    check_encoding(args.encoding)
     flags = OWN_FLAGS[args.source]
     for flag in itertools.chain.from_iterable(OWN_FLAGS.values()):
         if getattr(args, flag) is not None and flag not in flags:
@@ -112,10 +116,9 @@ def open_source(args: argparse.Namespace) -> Source:
     source: Source
     if args.source == "wikipedia":
         source = Wikipedia(paths, unit_bytes, args.language)
-    elif args.source == "books":
-        source = Books(paths, unit_bytes)
-    elif args.source == "text":
-        source = Books(paths, unit_bytes, text_to_prose)
+    elif args.source in ("books", "text"):
+        source = Books(paths, unit_bytes, text_to_prose if args.source == "text" else None)
+        source.encoding = args.encoding
     elif args.source == "jsonl":
         source = Records(paths, fields, unit_bytes)
     else:

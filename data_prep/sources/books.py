@@ -13,11 +13,10 @@ from pathlib import Path
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
 from data_prep.sources import Skipped, Source, find_files
+from data_prep.sources.encodings import NotDecodedError, decode
 from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, is_of_the_system, open_input
 
 _TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
-_STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, decoded with "surrogateescape"
-_BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
 _MARKUP = re.compile(r"\s*<(?:\?xml|!doctype|html|mediawiki)\b", re.IGNORECASE)
 
@@ -104,7 +103,12 @@ class Books(Source):
     """A `Source`: the .txt files below directories, or single files. Each is read into memory whole.
 
     A work unit is a list of (path, id): the id of a book is its path relative to the --input that contains it.
+
+    Attributes:
+        encoding: of all files; None finds that of each.
     """
+
+    encoding: str | None = None
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int, to_prose: Callable[[str], str] | None = None) -> None:
         """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file.
@@ -136,9 +140,13 @@ class Books(Source):
                 yield Skipped(book_id, "damaged")
                 continue
             self.consumed += len(content)
-            text = decode(content)
-            if len(content) > MAX_TEXT_BYTES or text is None:
-                yield Skipped(book_id, "not a text file" if text is None else "too long")
+            if len(content) > MAX_TEXT_BYTES:
+                yield Skipped(book_id, "too long")
+                continue
+            try:
+                text = decode(content, self.language, self.encoding)
+            except NotDecodedError as error:
+                yield Skipped(book_id, str(error))
                 continue
             if form := markup_of(text):
                 yield Skipped(book_id, form)
@@ -158,37 +166,6 @@ def markup_of(text: str) -> str | None:
             if text.startswith(("{", "[")) and isinstance(json.loads(part), kinds):
                 return "JSON"
     return None
-
-
-def _of_one_byte(content: bytes) -> str:
-    try:
-        return content.decode("cp1252")
-    except UnicodeDecodeError:  # cp1252 leaves five bytes undefined
-        return content.decode("latin-1")
-
-
-def decode(content: bytes) -> str | None:
-    """Decodes UTF-8, UTF-16 with a byte order mark, Windows-1252 or Latin-1. Returns None if it is not text.
-
-    Lines end with "\\n". UTF-8 may contain a few bytes of Windows-1252 or Latin-1.
-    """
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        text = content.decode("utf-16", errors="replace")
-    elif b"\0" in content:
-        return None
-    else:
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            # In a text of another encoding, hardly any bytes form a character of UTF-8.
-            text = content.decode("utf-8-sig", errors="surrogateescape")
-            if len(_BEYOND_ASCII.findall(text)) > len(_STRAY.findall(text)):
-                text = _STRAY.sub(lambda match: _of_one_byte(match[0].encode(errors="surrogateescape")), text)
-            else:
-                text = _of_one_byte(content)
-    if len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]", text)) > len(text) // 100:
-        return None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def book_to_prose(text: str) -> str:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from common.errors import UserError, one_line
 from data_prep.corpus.documents import Document, parquet_file
 from data_prep.sources import Skipped, Source, find_files
-from data_prep.sources.books import decode
+from data_prep.sources.encodings import NotDecodedError, decode
 from data_prep.sources.opening import (
     COMPRESSED,
     DAMAGE,
@@ -287,9 +287,15 @@ def task_files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
 
 
 def task_texts(path: Path) -> Iterator[str]:
-    """Yields the texts of a task file: every string in JSON, in a file or in its lines; else the cells of each line."""
+    """Yields the texts of a task file: every string in JSON, in a file or in its lines; else the cells of each line.
+
+    A file that is no text, or neither UTF-8 nor in a western language, has none.
+    """
     with open_input(path) as file:
-        content = decode(file.read()) or ""
+        try:
+            content = decode(file.read())
+        except NotDecodedError:
+            return
     if content.lstrip()[:1] in ("{", "["):
         try:
             yield from _strings(json.loads(content))

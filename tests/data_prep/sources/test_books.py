@@ -14,40 +14,9 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped, books
-from data_prep.sources.books import Books, book_to_prose, decode, is_heading, text_to_prose
+from data_prep.sources.books import Books, book_to_prose, is_heading, text_to_prose
+from data_prep.sources.encodings import decode
 from tests.data_prep.sources.test_records import zstd
-
-PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        PROSE.encode("utf-8"),
-        PROSE.encode("utf-8-sig"),
-        PROSE.encode("utf-16"),
-        PROSE.encode("cp1252"),
-        PROSE.replace("\n", "\r\n").encode("cp1252"),
-        PROSE.replace("\n", "\r").encode("utf-8"),
-    ],
-)
-def test_encodings(content: bytes) -> None:
-    assert decode(content) == PROSE
-
-
-def test_utf_8_with_a_few_bytes_of_another_encoding() -> None:
-    text = PROSE * 5
-    content = text.encode()
-    for stray, meant in ((b"\xe9", "é"), (b"\x93so\x94", "“so”"), (b"\x81", "\x81")):
-        assert decode(content[:-9] + stray + content[-9:]) == text[:-9] + meant + text[-9:]
-    # A text in Windows-1252 that is UTF-8 in one place by chance.
-    assert decode("é à ü Ã© ö".encode("cp1252")) == "é à ü Ã© ö"
-
-
-def test_latin_1_and_what_is_no_text() -> None:
-    assert decode(b"caf\xe9 \x81") == "café \x81"  # 0x81 means nothing in Windows-1252
-    assert decode(b"\x7fELF\x00\x01") is None
-    assert decode(bytes(range(1, 8)) * 10) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""Text files of unknown encoding: each is decoded by its language, or skipped, and never becomes other letters."""
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.corpus.documents import read_manifest
+from data_prep.sources.encodings import BINARY, UNKNOWN, NotDecodedError, decode
+from tests.data_prep import corpora
+
+PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
+TEXTS = {
+    "de": "Die Mühle steht seit dem 3. Mai am Flusse, und Dr. Müller besaß sie bis 1923. Größe: über 12.500 Meter.",
+    "pt": "A ponte não é muito sólida, mas ninguém sabe quando será fechada. Há três anos já não passam camiões.",
+    "pl": "Młyn stoi nad rzeką od trzeciego maja. Nikt nie wie, czy będzie mełł zboże, gdyż właściciel już wyjechał.",
+    "cs": "Příliš žluťoučký kůň úpěl ďábelské ódy. Mlýn stojí u řeky již od třetího května a nikdo neví proč.",
+    "tr": "Değirmen üç Mayıs'tan beri ırmağın kıyısında duruyor. Kimse onun ne zaman kapanacağını bilmiyor, ışık yok.",
+    "el": "Ο μύλος βρίσκεται δίπλα στο ποτάμι από τις τρεις Απριλίου. Κανείς δεν ξέρει πότε θα κλείσει.",
+    "ru": "Мельница стоит у реки с третьего мая. Никто не знает, когда её закроют, потому что хозяин уехал в Москву.",
+    "uk": "Млин стоїть біля річки з третього травня. Ніхто не знає, коли його зачинять, бо господар поїхав до Києва.",
+    "ja": "水車小屋は五月三日から川のほとりに立っています。いつ閉まるのかは、だれも知りません。",
+    "ko": "물레방아는 오월 삼일부터 강가에 서 있다. 언제 닫을지는 아무도 모른다. 주인이 서울로 떠났기 때문이다.",
+    "zh": "水车从五月三日起就在河边。没有人知道它什么时候会关，因为主人已经到北京去了，他的家人也不在。",
+    "zh-tw": "水車從五月三日起就在河邊。沒有人知道它什麼時候會關，因為主人已經到臺北去了，他的家人也不在。",
+}
+ENCODINGS = {
+    **dict.fromkeys(("de", "pt"), "cp1252 mac_roman cp850"),
+    **dict.fromkeys(("pl", "cs"), "cp1250 iso8859-2 cp852"),
+    "tr": "cp1254 cp857",
+    "el": "cp1253 iso8859-7 cp737",
+    "ru": "cp1251 koi8-r iso8859-5 cp866 mac_cyrillic",
+    "uk": "cp1251 koi8-u",
+    "ja": "shift_jis euc_jp iso2022_jp",
+    "ko": "euc_kr cp949",
+    "zh": "gb2312 gbk gb18030",
+    "zh-tw": "big5 big5hkscs gb18030",
+}
+FILES = [(language, encoding) for language, names in ENCODINGS.items() for encoding in names.split()]
+
+
+@pytest.mark.parametrize("content", [PROSE.encode(name) for name in ("utf-8", "utf-8-sig", "utf-16", "cp1252")])
+def test_encodings_of_english(content: bytes) -> None:
+    assert decode(content) == PROSE
+    assert decode(content.replace(b"\n", b"\r") if b"\0" not in content else content) == PROSE
+
+
+@pytest.mark.parametrize(("language", "encoding"), FILES)
+def test_a_file_is_decoded_by_its_language(language: str, encoding: str) -> None:
+    assert decode(TEXTS[language].encode(encoding), language) == TEXTS[language]
+    assert decode(TEXTS[language].encode(encoding), "sw", encoding) == TEXTS[language]
+    assert decode(TEXTS[language].encode(), "sw") == TEXTS[language]
+
+
+@pytest.mark.parametrize(("language", "encoding"), FILES)
+@pytest.mark.parametrize("given", ["en", "de", "ru", "ja", "ko", "zh"])
+def test_a_file_of_another_language_is_skipped_or_right(language: str, encoding: str, given: str) -> None:
+    """Greek letters of a single-byte table are Cyrillic ones in another: there --language must be right."""
+    if (given, language) in (("ru", "el"), ("ru", "uk")):
+        return
+    try:
+        text = decode(TEXTS[language].encode(encoding), given)
+    except NotDecodedError:
+        return
+    assert text == TEXTS[language]
+
+
+def test_utf_8_with_a_few_bytes_of_another_encoding() -> None:
+    text = PROSE * 5
+    content = text.encode()
+    for stray, meant in ((b"\xe9", "é"), (b"\x93so\x94", "“so”"), (b"\x81", "\x81")):
+        assert decode(content[:-9] + stray + content[-9:]) == text[:-9] + meant + text[-9:]
+    # A text in Windows-1252 that is UTF-8 in one place by chance.
+    text = "Déjà été à Paris, près du café où l'élève Ã© était né."
+    assert decode(text.encode("cp1252"), "fr-ca") == text
+
+
+def test_one_nul_is_a_space_and_many_are_binary() -> None:
+    assert decode(b"It is\0one.") == "It is one."
+    for content in (b"\x7fELF\x00\x01", bytes(100), bytes(range(1, 8)) * 10, PROSE.encode("utf-16-le") * 9):
+        with pytest.raises(NotDecodedError, match=BINARY):
+            decode(content)
+
+
+def extract(folder: Path, *flags: str) -> tuple[list[str], dict[str, int]]:
+    """The texts of a job, and how many files it skipped for which reason."""
+    main(["extract", "--source", "text", "--input", str(folder), "--out", str(folder / "out"), *flags])
+    skipped = {reason: entry.count for reason, entry in read_manifest(folder / "out").skipped.items()}
+    return [document.text for document in corpora.read_documents([folder / "out"])], skipped
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected", "skipped"),
+    [
+        (["--language", "ru"], ["a", "ru"], {UNKNOWN: 1}),
+        (["--encoding", "euc_kr"], ["a", "ko"], {"not in euc_kr": 1}),
+        ([], ["a"], {UNKNOWN: 2}),
+    ],
+)
+def test_the_job_counts_what_it_cannot_read(
+    tmp_path: Path, flags: list[str], expected: list[str], skipped: dict[str, int]
+) -> None:
+    texts = TEXTS | {"a": "It is one."}
+    for name, encoding in (("a", "ascii"), ("ko", "euc_kr"), ("ru", "koi8-r")):
+        (tmp_path / f"{name}.txt").write_bytes(texts[name].encode(encoding))
+    assert extract(tmp_path, *flags) == ([texts[name] for name in expected], skipped)
+
+
+@pytest.mark.parametrize("name", ["latin-99", "rot13", "base64", "\0"])
+def test_a_wrong_name_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.txt").write_text("It is one.")
+    with pytest.raises(UserError, match="is no encoding that Python knows"):
+        extract(tmp_path, "--encoding", name)
