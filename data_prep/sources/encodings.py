@@ -113,7 +113,8 @@ def decode(content: bytes, language: str = ENGLISH, encoding: str | None = None)
     elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", errors="replace")
     else:
-        text = _of_utf_8(content) or _of_language(content, language)
+        of_utf_8 = _of_utf_8(content)
+        text = _of_language(content, language) if of_utf_8 is None else of_utf_8
     if len(_CONTROL.findall(text)) > max(1, len(text) // 100):
         raise NotDecodedError(BINARY)
     return text.replace("\0", " ").replace("\r\n", "\n").replace("\r", "\n")

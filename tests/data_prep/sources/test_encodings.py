@@ -78,6 +78,7 @@ def test_utf_8_with_a_few_bytes_of_another_encoding() -> None:
 
 def test_one_nul_is_a_space_and_many_are_binary() -> None:
     assert decode(b"It is\0one.") == "It is one."
+    assert decode(b"") == ""
     for content in (b"\x7fELF\x00\x01", bytes(100), bytes(range(1, 8)) * 10, PROSE.encode("utf-16-le") * 9):
         with pytest.raises(NotDecodedError, match=BINARY):
             decode(content)
