@@ -21,15 +21,6 @@ _CGROUP = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 
 
-CACHE = "ALBERT_CACHE"
-"""The variable that names the directory of what this host keeps between runs."""
-
-
-def cache_directory() -> Path:
-    """The directory of CACHE; without it, ~/.cache/albert-pretraining."""
-    return Path(os.path.abspath(os.environ.get(CACHE) or Path.home() / ".cache" / "albert-pretraining"))
-
-
 def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | None = None) -> int:
     """The number in the environment variable `name`; `default` where it is not set.
 

@@ -50,7 +50,7 @@ JOBS = {
     "vocab": Command("data_prep.jobs.train_vocabulary", "train a vocabulary on documents"),
     "shards": Command("data_prep.jobs.make_shards", "turn documents into the rows that training reads"),
     "verify": Command("data_prep.jobs.verify", "check every file of a directory against its manifest"),
-    "stats": Command("data_prep.jobs.stats", "print tables and write plots of a shard set"),
+    "stats": Command("data_prep.jobs.stats", "print tables of a shard set"),
     "show": Command("data_prep.jobs.show_rows", "print rows of a shard set as text", only_rank_0=True),
 }
 """The jobs by name."""

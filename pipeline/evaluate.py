@@ -18,9 +18,10 @@ def _summary(args: argparse.Namespace) -> str:
     from pipeline.analysis.curves import draw_curves
     from pipeline.analysis.summary import summarise
 
+    table = summarise(args.run, args.export or args.run / "export", args.curves)
     if args.curves is not None:
         draw_curves(args.run, args.curves)
-    return summarise(args.run, args.export or args.run / "export", args.curves)
+    return table
 
 
 def _compare(args: argparse.Namespace) -> str:

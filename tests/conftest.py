@@ -8,22 +8,17 @@ import importlib
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from common.environment import CACHE
 from data_prep.sources import sample
 from tests.object_store import ObjectStore, run_store
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Copies and records of checked files do not go into the cache of the person who runs the tests.
-os.environ.setdefault(CACHE, str(Path(tempfile.gettempdir(), f"albert-tests-{os.getuid()}")))
 
 # The processes that tests start do without MLflow, and so does DeepSpeed here; the tests themselves use it.
 HIDDEN = str(Path(__file__).with_name("hidden"))
@@ -110,8 +105,8 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def s3(object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """The S3 server, which this process and those that it starts use, with a cache of the test's own."""
-    for name, value in (object_store.environment | {CACHE: str(tmp_path / "cache")}).items():
+def s3(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """The S3 server, which this process and those that it starts use."""
+    for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     return object_store

@@ -1,4 +1,4 @@
-"""Directories that a command makes as a whole: exports, tables, plots. Nothing of a person is ever removed.
+"""Directories that a command makes as a whole: exports, ensembles, the sample. Nothing of a person is ever removed.
 
 A directory may be made if it is absent, empty, or has the marker of the same command. The marker,
 `.albert-pretraining.json`, names the command, what it was made from, and each file with its checksum. With --overwrite
@@ -134,11 +134,3 @@ def files_below(directory: Path) -> list[str]:
     """All files below `directory` except its marker, as relative paths; links count as files."""
     paths = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
     return sorted(name for path in paths if (name := path.relative_to(directory).as_posix()) != MARKER)
-
-
-def take(directory: Path, command: str) -> None:
-    """Makes `directory` for files that several starts of `command` share. Raises UserError if it may not be."""
-    check(directory, command)
-    if not (directory / MARKER).exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        write_text(directory / MARKER, json.dumps(asdict(Marker(command, "", {}))) + "\n")

@@ -1,5 +1,6 @@
 """One picture of a pre-training run: losses and sentence order over the steps."""
 
+import os
 from pathlib import Path
 
 import matplotlib
@@ -7,18 +8,26 @@ from matplotlib.figure import Figure
 
 from common.errors import UserError
 from common.files.atomic import replacing
+from common.files.places import check_directory
 from pipeline.checkpoint.run_records import PretrainRecord, read_record
 from pipeline.training import metrics_file
 
 matplotlib.use("Agg")  # no display is needed
 SIZE, DOTS_PER_INCH = (10, 4), 100
+_MARK = "albert-pretraining curves"
+"""Stands in each picture, in the field Software: only such a file is replaced."""
 
 
 def draw_curves(run: Path, file: Path) -> None:
-    """Writes `curves_of` a run as a PNG. Raises UserError: see there."""
+    """Writes `curves_of` a run as a PNG. Raises UserError: see there, or `file` exists and is no such picture."""
+    check_directory(file.parent, "--curves")
+    if not file.parent.is_dir():
+        raise UserError(f"--curves {file}: there is no directory {file.parent}; make it")
+    if os.path.lexists(file) and not (file.is_file() and _MARK.encode() in file.read_bytes()[:1000]):
+        raise UserError(f"--curves {file} exists and is no picture of this command; choose another name")
     figure = curves_of(run)
     with replacing(file) as temporary:
-        figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png")
+        figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png", metadata={"Software": _MARK})
 
 
 def curves_of(run: Path) -> Figure:

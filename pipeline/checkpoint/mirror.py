@@ -107,7 +107,9 @@ def restore(output: Path, url: str | None, rank: int) -> None:
                 run_directory.check_output(output)
             print(f"restoring the run in {store.url} to {output}", flush=True)
             for name in sorted(held, key=lambda name: (name == SETTINGS, name != MIRROR)):
-                store.get(name, output / name)
+                is_own = name.split("/")[0] in (SETTINGS, *run_directory.OWN_NAMES)
+                if is_own or not (output / name).exists():  # a person's file stays
+                    store.get(name, output / name)
             if "done" in held:
                 print(
                     f"the run in {store.url} is finished, and {output} is a copy of it now; another run needs another "

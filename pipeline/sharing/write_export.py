@@ -99,6 +99,9 @@ def _prediction_record(run: TrainedRun) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> None:
     """Exports as the parsed command line asks, and prints what was written. Raises UserError for a mistake."""
     options = ExportOptions(args.license, tuple(args.language))
+    run, out = args.run.resolve(), args.out.resolve()
+    if run.is_relative_to(out) or out.is_relative_to(run / "checkpoints"):
+        raise UserError(f"--out {args.out} holds the run or is one of its checkpoints; choose another --out")
     outputs.check(args.out, run_directory.EXPORT_TOOL, _source(args.run, args.out), args.overwrite)
     seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
     if seeds and not (args.run / "settings.json").exists():

@@ -86,13 +86,3 @@ def test_what_a_person_added_or_changed_in_ours_is_kept(tmp_path: Path) -> None:
         assert not list((kept / "sub").iterdir())
         assert (kept / "a.txt").read_text() == "changed"
     assert texts(out) == {"a.txt": "y", "sub/b.txt": "y"}
-
-
-def test_a_shared_directory_is_made_once_and_only_of_nothing(tmp_path: Path) -> None:
-    for _ in range(2):
-        outputs.take(tmp_path / "work", "tool")
-        (tmp_path / "work" / "file").write_text("x")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").write_text("x")
-    with pytest.raises(UserError, match="move it away"):
-        outputs.take(tmp_path / "mine", "tool")

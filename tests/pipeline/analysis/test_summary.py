@@ -1,7 +1,10 @@
 """The table of a run."""
 
+import contextlib
+
 import pytest
 
+from common.errors import UserError
 from pipeline.analysis.curves import curves_of, draw_curves
 from pipeline.analysis.summary import summarise, sustained_speed
 from pipeline.training.metrics_file import read_records
@@ -48,6 +51,15 @@ def test_the_curves_are_the_records(tmp_path):
     assert losses.lines[2].get_ydata() == [evaluations[-1]["mlm_unigram_entropy"]] * 2
     draw_curves(tmp_path / "base", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    draw_curves(tmp_path / "base", tmp_path / "curves.png")  # its own picture is replaced
+    for name, text in (("notes.png", "of a person"), ("png", "\x89PNG"), ("base", "")):
+        with contextlib.suppress(OSError):
+            (tmp_path / name).write_text(text)
+        with pytest.raises(UserError, match="is no picture of this command"):
+            draw_curves(tmp_path / "base", tmp_path / name)
+    assert (tmp_path / "notes.png").read_text() == "of a person"
+    with pytest.raises(UserError, match="there is no directory"):
+        draw_curves(tmp_path / "base", tmp_path / "none" / "a.png")
     assert str(tmp_path / "curves.png") in summarise(tmp_path / "base", tmp_path, tmp_path / "curves.png")
 
 

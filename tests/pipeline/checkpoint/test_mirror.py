@@ -183,6 +183,17 @@ def test_a_restore_writes_over_nothing(url: str, tmp_path: Path) -> None:
     assert content(tmp_path / "other") == {"metrics.jsonl": b"mine"}
 
 
+def test_a_restore_leaves_a_person_s_file(url: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1)
+    (run / "run.sh").write_text("old")
+    Mirror(run, url).sync()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "run.sh").write_text("new")
+    restore(tmp_path / "other", url, 0)
+    assert (tmp_path / "other" / "run.sh").read_text() == "new"
+    assert (tmp_path / "other" / "settings.json").exists()
+
+
 def test_an_empty_place_is_a_new_run(s3: ObjectStore, url: str, tmp_path: Path) -> None:
     for rank in (0, 1):
         restore(tmp_path / "run", url, rank)

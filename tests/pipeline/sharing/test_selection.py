@@ -83,3 +83,10 @@ def test_a_run_of_several_seeds(run, tmp_path, capsys):
     run.rename(seeds / "seed-0")
     told = refusal(capsys, "--run", seeds, "--out", tmp_path / "out")
     assert f"name one of them, such as {seeds / 'seed-0'}" in told
+
+
+@pytest.mark.parametrize("place", [".", "..", "checkpoints", "checkpoints/new"])
+def test_an_export_never_takes_the_place_of_its_run(run, capsys, place):
+    said = refusal(capsys, "--run", run, "--out", run / place, "--overwrite")
+    assert "holds the run or is one of its checkpoints" in said
+    assert (run / "settings.json").exists()
