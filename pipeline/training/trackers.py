@@ -4,6 +4,7 @@ DeepSpeed's own monitors cannot do it: they begin another run after a resume, an
 """
 
 import contextlib
+import functools
 import importlib.util
 import json
 import math
@@ -61,11 +62,26 @@ def open_tensorboard(run: Path, step: int, settings: Mapping[str, Any]) -> Any:
     """TensorBoard's writer for a run that starts at `step`; points of later steps are dropped."""
     from torch.utils.tensorboard import SummaryWriter
 
+    _quiet_threads()
     writer = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1 if step else 0, flush_secs=10)
     # The settings of each start, because some may change.
     cells = [(f"`{name}`", f"`{' '.join(text.split())}`") for name, text in flat(settings)]
     writer.add_text("settings", markdown_table(["setting", "value"], cells), step)
     return writer
+
+
+@functools.cache
+def _quiet_threads() -> None:
+    """TensorBoard's thread keeps an error of the disk for its caller. Without this it prints a traceback as well."""
+    from tensorboard.summary.writer import event_file_writer
+
+    run = event_file_writer._AsyncWriterThread.run
+
+    def run_quietly(thread: Any) -> None:
+        with contextlib.suppress(OSError):
+            run(thread)
+
+    event_file_writer._AsyncWriterThread.run = run_quietly
 
 
 class MlflowRun:
