@@ -74,6 +74,17 @@ def no_process_group_is_left() -> Iterator[None]:
         pytest.fail("this test left a process group of torch")
 
 
+@pytest.fixture(autouse=True)
+def stop_signals_end_with_the_test() -> Iterator[None]:
+    """A run inside the test's process installs the handlers of `StopSignals`; a later test's Ctrl-C is not theirs."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    signal.set_wakeup_fd(-1)
+    for number, handler in zip(numbers, before):
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session")
 def sample_corpus() -> Path:
     """What `python -m data_prep sample` makes: wikipedia/, books/, api/. It is fetched once a checkout and version."""
