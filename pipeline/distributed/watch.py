@@ -102,7 +102,7 @@ class Watch:
         broken = self._several and isinstance(error, Exception) and not isinstance(error, UserError)
         if broken and isinstance(error, RuntimeError):  # a thread may end the process meanwhile
             by_another = any(word in str(error) for word in _BROKEN)
-            time.sleep(_VERDICT_SECONDS + (self._host_timeout if by_another else 0.0))
+            self._wait_for_verdict(_VERDICT_SECONDS + (self._host_timeout if by_another else 0.0))
         if broken:  # printed first: as soon as another rank ends, the launcher ends this process as well
             traceback.print_exception(error)
         notice = exit_notice(self._name_of(self._rank), error)
@@ -122,6 +122,15 @@ class Watch:
             self._guard.communicate()
         if broken:
             raise SystemExit(notice.status) from None
+
+    def _wait_for_verdict(self, seconds: float) -> None:
+        """Waits until the first thread has looked as often as it does in `seconds` where nothing slows it down.
+
+        A lost rank is found after a number of looks. On a busy machine they take longer than their ticks.
+        """
+        last = self._rounds + seconds / TICK
+        while self._rounds < last:  # the second thread ends the process if there are no more looks
+            time.sleep(TICK)
 
     def _run(self) -> None:
         """The first thread. Whatever fails here ends the process, so that no hang goes unnoticed."""

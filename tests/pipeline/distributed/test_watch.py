@@ -120,6 +120,32 @@ def test_a_rank_that_hangs_is_named_and_all_write_their_stacks(ends: Any, tmp_pa
     assert "in lock_for_ever" in stacks["rank-00001.txt"]
 
 
+def break_off(case: None, output: Path) -> None:
+    """Rank 1 is stopped, the collective of rank 0 breaks off, and each look takes three ticks."""
+    rendezvous = Rendezvous()
+
+    def main() -> int:
+        rendezvous.agree(lambda: None, lambda found: {})
+        watch = Watch(rendezvous, output, SECONDS, 0.0)
+        hear = watch._hear
+        watch._hear = lambda: (time.sleep(2 * TICK), hear())  # type: ignore[method-assign,return-value]
+        with watch:
+            progress.get_progress().enter("backward", 2)
+            time.sleep(8 * TICK)  # until both have read it
+            if rendezvous.rank == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            raise RuntimeError("gloo: Connection closed by peer")
+
+    run_and_exit(main)
+
+
+def test_a_lost_rank_is_named_by_a_watch_that_is_slowed_down(ends: Any) -> None:
+    statuses, lines = ends(break_off, None, 2)
+    assert statuses == [69, -signal.SIGKILL]
+    (line,) = [line for line in lines if line.startswith("error: ")]
+    assert line.startswith(f"error: lost rank 1 on host {HOST}: ")
+
+
 def fail(case: tuple[str, int, Exception], output: Path) -> None:
     """What each of the processes does: a command in which one rank fails."""
 
