@@ -120,16 +120,19 @@ def test_a_rank_that_hangs_is_named_and_all_write_their_stacks(ends: Any, tmp_pa
     assert "in lock_for_ever" in stacks["rank-00001.txt"]
 
 
+class SlowWatch(Watch):
+    def _hear(self) -> None:
+        time.sleep(2 * TICK)
+        super()._hear()
+
+
 def break_off(case: None, output: Path) -> None:
     """Rank 1 is stopped, the collective of rank 0 breaks off, and each look takes three ticks."""
     rendezvous = Rendezvous()
 
     def main() -> int:
         rendezvous.agree(lambda: None, lambda found: {})
-        watch = Watch(rendezvous, output, SECONDS, 0.0)
-        hear = watch._hear
-        watch._hear = lambda: (time.sleep(2 * TICK), hear())  # type: ignore[method-assign,return-value]
-        with watch:
+        with SlowWatch(rendezvous, output, SECONDS, 0.0):
             progress.get_progress().enter("backward", 2)
             time.sleep(8 * TICK)  # until both have read it
             if rendezvous.rank == 1:
