@@ -1,10 +1,8 @@
 """What several folders of tests share."""
 
 import argparse
-import contextlib
 import fcntl
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -33,18 +31,6 @@ settings.load_profile("project")
 
 
 gc.disable()  # while the tests are imported, which makes millions of objects that stay
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Imports a share of the tests in each process, so that a new checkout is compiled once and not by all of them."""
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None or session.config.args != session.config.getini("testpaths"):
-        return
-    root = session.config.rootpath
-    files = sorted((root / "tests").rglob("test_*.py"))
-    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection imports it again and reports it
-            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

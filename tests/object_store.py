@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -75,19 +74,6 @@ class ObjectStore:
             yield
         finally:
             self.fault = lambda method, path: None
-
-    @contextlib.contextmanager
-    def demanding_known_keys(self) -> Iterator[None]:
-        """In the block, the server refuses access keys that it has not made itself."""
-        self._set_free_actions(b"0")
-        try:
-            yield
-        finally:
-            self._set_free_actions(b"inf")
-
-    def _set_free_actions(self, count: bytes) -> None:
-        header = {"Content-Type": "text/plain"}
-        urllib.request.urlopen(urllib.request.Request(f"{self._server}/moto-api/reset-auth", count, header)).close()
 
 
 @contextlib.contextmanager

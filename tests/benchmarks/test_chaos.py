@@ -7,23 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import __main__ as chaos
-from benchmarks.chaos.faults import KINDS, plan
-from benchmarks.chaos.training import HOSTS
 from benchmarks.shared import texts
 from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
 from tests.pipeline.workers import forked
-
-
-def test_the_order_of_the_faults_follows_from_the_seed_and_two_hosts_always_train() -> None:
-    faults = plan(200, seed=5)
-    assert faults == plan(200, seed=5) != plan(200, seed=6)
-    assert {fault.kind for fault in faults} == set(KINDS)
-    here = set(HOSTS)
-    for fault in faults:
-        assert (fault.host in here) == (KINDS[fault.kind].change <= 0)
-        if KINDS[fault.kind].change:
-            here ^= {fault.host}
-        assert len(here) >= 2
 
 
 @pytest.mark.slow

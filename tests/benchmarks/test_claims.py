@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import math
 import re
 
 import pytest
 
 from benchmarks import claims
 from benchmarks.claims import CONTENT, SIDES, SMALL, section, stages
-from benchmarks.shared import commands, report
+from benchmarks.shared import commands
 from data_prep.__main__ import main as data_prep
 from pipeline.settings import pretrain_flags
 from tests.data_prep.corpora import make_sentences
@@ -68,10 +67,3 @@ def test_claims_are_made_from_text_and_only_once(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert claims.main(words) in (None, 0)
     assert capsys.readouterr().out.count("done before") == 3 + 2
-
-
-def test_the_interval_over_seeds_is_students():
-    mean, half = report.seeds_interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.30265 / math.sqrt(3), rel=1e-5)
-    assert math.isnan(report.seeds_interval([1.0])[1])

@@ -9,19 +9,14 @@ import pytest
 
 from benchmarks.shared import commands
 from benchmarks.study import __main__ as study
-from benchmarks.study import finetune, page, tasks, text
+from benchmarks.study import finetune, page, tasks
 from benchmarks.study.__main__ import tokens_a_second
 from benchmarks.study.plan import FULL, SMALL
-from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
-from pipeline.reproduce import find_task_data
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
 from tests.pipeline.tasks import task_files
 from tests.pipeline.workers.forked import ForkedCommands
-
-RESULTS = sorted((Path(page.__file__).parents[1] / "results" / "study").rglob("*.json"))
 
 
 @pytest.fixture(scope="module")
@@ -39,44 +34,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_corpora_of_a_data_root(root: Path, tmp_path: Path) -> None:
-    found = text.find_corpora(root)
-    assert [(corpus.name, corpus.source) for corpus in found] == [("intros", "jsonl"), ("books", "books")]
-    with pytest.raises(UserError, match="has no text; put exports"):
-        text.find_corpora(tmp_path)
-    for name in ("books/a.txt", "wikipedia/books.jsonl"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).touch()
-    with pytest.raises(UserError, match=r"wikipedia/books\.jsonl has the name of another corpus; rename it"):
-        text.find_corpora(tmp_path)
-
-
 def jobs(samples: int, tokens: float, place: Path) -> tuple[finetune.Job, finetune.Job]:
     """The jobs of a task with as many samples of 30 tokens."""
     size = tasks.TaskSize(Path("data"), samples, 30.0, 10)
     return finetune.jobs_of(find_task("rte"), size, tokens, FULL, Path("export"), place)
-
-
-def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
-    batch = FULL.batch_size(30.0)
-    assert batch == 21
-    assert (FULL.batch_size(2000.0), FULL.batch_size(3.0)) == (4, 32)
-    trained, random = jobs(64, 1e9, tmp_path)
-    assert (trained.steps, trained.random, random.random) == (round(8 * 64 / batch), False, True)
-    trained, random = jobs(10**6, 300_000, tmp_path)
-    read = sum(30 * batch * job.steps * FULL.seeds for job in (trained, random))
-    assert 0.9 * 300_000 <= read <= 1.1 * 300_000
-    longer, _ = jobs(10**6, 600_000, tmp_path)
-    assert longer.out != trained.out  # what was run is not taken for what would be
-
-
-def test_the_tasks_with_the_largest_dev_sets_are_kept(root: Path, vocabulary: Vocabulary) -> None:
-    found = find_task_data(root, tasks.fits)
-    assert "wnli" not in found
-    sizes = {name: tasks.size_of(find_task(name), data, vocabulary, FULL) for name, data in found.items()}
-    assert tasks.affordable(sizes, 1e12, FULL) == list(found)
-    (kept,) = tasks.affordable(sizes, 0, FULL)
-    assert sizes[kept].dev_examples == max(size.dev_examples for size in sizes.values())
 
 
 def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.cluster.hosts import REPOSITORY
@@ -76,18 +75,3 @@ def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_
         assert line.startswith(beginning), "\n".join(lines)
     assert "1,000 slots in the hostfile" in lines[5]
     assert not any((tmp_path / "runs").iterdir())
-
-
-def test_a_port_that_is_taken(cluster, corpus, tmp_path):
-    listener = "import socket, time; s = socket.create_server(('', 29500)); print(flush=True); time.sleep(3600)"
-    other = cluster.popen(cluster.hosts["node1"], sys.executable, "-c", listener)
-    try:
-        other.stdout.readline()
-        status, lines = check(cluster, {"node1": 1, "node2": 1}, corpus.train, tmp_path)
-    finally:
-        for process in psutil.Process(other.pid).children():
-            process.kill()
-        other.wait()
-    assert status == 1
-    assert lines[0].startswith("node1: the port is taken; end what listens there, or give another --master_port")
-    assert len(lines) == 2

@@ -44,15 +44,6 @@ def test_what_an_earlier_run_has_done_says_nothing_of_the_speed(
     assert "900/1000" in capsys.readouterr().err
 
 
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with Progress("shards", 10, "rows") as shown:
-        shown.update(10, loss=1.5)
-    bar = capsys.readouterr().err
-    assert "10/10" in bar
-    assert "loss=1.5" in bar
-
-
 def test_a_short_step_may_be_silent(
     clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,13 +10,9 @@ from common.text import format_duration, markdown_table, printable, quantity
     ("seconds", "text"),
     [
         (0, "0 s"),
-        (59.4, "59 s"),
         (59.6, "1 min 0 s"),
-        (61, "1 min 1 s"),
-        (3599.4, "59 min 59 s"),
         (3599.5, "1 h 0 min"),
         (2 * 3600 + 10 * 60 + 59, "2 h 10 min"),
-        (99 * 3600 + 60, "99 h 1 min"),
         (1234 * 3600 + 60, "1,234 h"),
     ],
 )

@@ -1,5 +1,6 @@
 """A small generated corpus, its vocabulary and its shards, made once for each test session."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,9 @@ def shard_directory(documents_directory: Path, vocabulary_file: Path, tmp_path_f
             ]
         )
     return directory
+
+
+@pytest.fixture
+def copy(shard_directory: Path, tmp_path: Path) -> Path:
+    """A copy of the shards, which a test may change."""
+    return Path(shutil.copytree(shard_directory, tmp_path / "copy"))

@@ -3,9 +3,10 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -16,71 +17,38 @@ PAGES = sorted(
     ]
 )
 
-Kind = Literal["prose", "code", "table", "heading"]
+KINDS = {"fence": "code", "code_block": "code", "heading_open": "heading", "table_open": "table"}
+"""Of the blocks that tests read, by markdown-it's type."""
 
 
-@dataclass
-class Block:
+class Block(NamedTuple):
     """Lines of a page that belong together.
 
     Attributes:
-        kind: prose is a paragraph or one item of a list.
+        kind: code, heading or table.
         line: number of the first line, from 1.
         language: of fenced code; "" for indented code.
         lines: without the indentation of code.
     """
 
-    kind: Kind
+    kind: str
     line: int
-    language: str = ""
-    lines: list[str] = field(default_factory=list)
+    language: str
+    lines: list[str]
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The blocks of a page in order."""
-    block: Block | None = None
-    fence = False
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
-        if line.startswith("```"):
-            if block is not None:
-                yield block
-            fence = not fence
-            block = Block("code", number + 1, line[3:].strip() or "text") if fence else None
+    """The blocks of code, the headings and the tables of a page in order."""
+    text = page.read_text(encoding="utf-8")
+    for token in MarkdownIt().enable("table").parse(text):
+        if token.type not in KINDS:
             continue
-        if fence:
-            assert block is not None
-            block.lines.append(line)
-            continue
-        inside_code = block is not None and block.kind == "code"
-        kind, text = _kind_of(line, code_may_begin=block is None or inside_code)
-        if kind is None:
-            if inside_code:
-                block.lines.append("")
-            elif block is not None:
-                yield block
-                block = None
-            continue
-        starts_item = kind == "prose" and re.match(r"\s*([-*]|\d+\.) ", line)
-        if block is not None and (block.kind != kind or starts_item or kind == "heading"):
-            yield block
-            block = None
-        if block is None:
-            block = Block(kind, number)
-        block.lines.append(text)
-    if block is not None:
-        yield block
-
-
-def _kind_of(line: str, code_may_begin: bool) -> tuple[Kind | None, str]:
-    if not line.strip():
-        return None, ""
-    if line.startswith("    ") and code_may_begin:
-        return "code", line[4:]
-    if line.startswith("#"):
-        return "heading", line
-    if line.startswith("|"):
-        return "table", line
-    return "prose", line
+        first, behind = token.map
+        if KINDS[token.type] == "code":
+            language = "" if token.type == "code_block" else token.info or "text"
+            yield Block("code", first + 1, language, token.content.splitlines())
+        else:
+            yield Block(KINDS[token.type], first + 1, "", text.splitlines()[first:behind])
 
 
 def commands_of(page: Path) -> Iterator[tuple[int, str]]:

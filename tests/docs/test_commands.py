@@ -52,12 +52,6 @@ def source_of(module: str) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
-def test_the_page_of_the_plan_has_every_flag():
-    page = (REPOSITORY / "docs" / "plan.md").read_text(encoding="utf-8")
-    flags = {flag for action in plan.parser()._actions for flag in action.option_strings if flag.startswith("--")}
-    assert not {flag for flag in flags - {"--help", "--version"} if f"{flag}`" not in page and f"{flag} " not in page}
-
-
 def test_the_plan_prints_what_its_page_shows(capsys):
     page = REPOSITORY / "docs" / "plan.md"
     command = next(command for _, command in commands_of(page) if "pipeline.plan" in command)

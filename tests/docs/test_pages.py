@@ -172,12 +172,3 @@ def test_the_commands_of_the_pages_run(checkout: Path) -> None:
         result = forked.run_module(module, words, checkout, variables, timeout=1500)
         assert result.returncode == 0, f"{place}: {command}\n{words}\n{result.stdout}{result.stderr}"
         assert result.stdout, f"{place}: {command}"
-
-
-def test_the_tables_name_commands_of_the_pages() -> None:
-    given = [command for _, command in commands()]
-    for start in (*SKIPPED, *ELSEWHERE):
-        assert any(command.startswith(start) for command in given), start
-    for theirs in SMALLER:
-        assert any(theirs in command for command in given), theirs
-    assert all((REPOSITORY / test).is_file() for test in ELSEWHERE.values())

@@ -13,7 +13,6 @@ from tests.model.examples import randomise, tiny_config
 from tests.model.test_packing import make_pair, pack
 
 pytestmark = pytest.mark.slow
-PRECISIONS = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 
 
 def config_for(device: torch.device) -> AlbertConfig:
@@ -67,23 +66,12 @@ def check_as_close_as_eager(device: torch.device, dtype: torch.dtype, execution:
             assert abs(loss - exact_loss) <= 2 * abs(eager_loss - exact_loss) + rounding * exact_loss, kernel
 
 
-def backend(device: torch.device) -> str:
-    return "inductor" if device.type == "cuda" else "aot_eager"
-
-
-@PRECISIONS
-def test_compiled_equals_eager(device: torch.device, dtype: torch.dtype) -> None:
-    check_as_close_as_eager(device, dtype, ExecutionOptions(compile=True, compile_backend=backend(device)))
-
-
-@PRECISIONS
-def test_the_chunked_loss_equals_eager(device: torch.device, dtype: torch.dtype) -> None:
-    check_as_close_as_eager(device, dtype, ExecutionOptions("layer", chunked_loss=True))
-
-
-@PRECISIONS
-def test_compiled_with_the_chunked_loss_equals_eager(device: torch.device, dtype: torch.dtype) -> None:
-    execution = ExecutionOptions(compile=True, compile_backend=backend(device), chunked_loss=True)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("compiled", "chunked"), [(True, False), (False, True), (True, True)])
+def test_an_option_equals_eager(device: torch.device, dtype: torch.dtype, compiled: bool, chunked: bool) -> None:
+    what = "none" if compiled else "layer"
+    backend = "inductor" if device.type == "cuda" else "aot_eager"
+    execution = ExecutionOptions(what, compile=compiled, compile_backend=backend, chunked_loss=chunked)
     check_as_close_as_eager(device, dtype, execution)
 
 

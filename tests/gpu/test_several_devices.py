@@ -15,6 +15,7 @@ from deepspeed.accelerator import get_accelerator
 from benchmarks.shared.job import Job
 from pipeline.checkpoint.retention import find_latest
 from pipeline.distributed.exits import EXIT_LOST
+from pipeline.training.metrics_file import read_records
 from tests.pipeline.conftest import corpus  # noqa: F401
 from tests.pipeline.workers import killed_runs
 
@@ -39,18 +40,13 @@ def make_job(
     return Job(words, folder / "run", 2, device.type)
 
 
-def training(job: Job) -> list[dict[str, float]]:
-    lines = map(json.loads, (job.output / "metrics.jsonl").read_text().splitlines())
-    return [line for line in lines if line["split"] == "train"]
-
-
 def test_every_zero_stage_trains_alike(device: torch.device, corpus: SimpleNamespace, tmp_path: Path) -> None:  # noqa: F811
     losses = {}
     for stage in (1, 2, 3):
         zero = killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
         job = make_job(device, corpus, tmp_path / str(stage), "fp32", zero_optimization=zero)
         job.finish()
-        losses[stage] = [record["loss"] for record in training(job)]
+        losses[stage] = [record["loss"] for record in read_records(job.output, "train")]
     assert len(losses[1]) == STEPS
     for stage in (2, 3):
         assert losses[stage] == pytest.approx(losses[1], rel=1e-4)
@@ -66,8 +62,8 @@ def test_all_ranks_skip_the_step_in_which_one_overflows(
     job = make_job(device, corpus, tmp_path / "job", "fp16", fp16=FP16, zero_optimization=zero)
     # Each rank has two backward passes a step: the sixth is of the third step.
     replace(job, module=("tests.gpu.one_rank_overflows", "5")).finish()
-    assert [record["overflow_steps"] for record in training(job)] == [0, 0, *[1] * (STEPS - 2)]
-    assert [record["loss_scale"] for record in training(job)] == [16.0, 16.0, *[8.0] * (STEPS - 2)]
+    assert [record["overflow_steps"] for record in read_records(job.output, "train")] == [0, 0, *[1] * (STEPS - 2)]
+    assert [record["loss_scale"] for record in read_records(job.output, "train")] == [16.0, 16.0, *[8.0] * (STEPS - 2)]
 
 
 def test_a_rank_that_is_killed_inside_a_collective_ends_the_job_in_bounded_time(

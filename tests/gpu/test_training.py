@@ -13,6 +13,7 @@ from deepspeed.accelerator import get_accelerator
 from benchmarks.shared.job import Job
 from benchmarks.shared.outcome import differences
 from pipeline.checkpoint.retention import find_latest
+from pipeline.training.metrics_file import read_records
 from tests.pipeline.conftest import corpus  # noqa: F401
 from tests.pipeline.test_pretrain import Job as ForkedJob
 from tests.pipeline.workers import killed_runs
@@ -27,11 +28,6 @@ def make_job(device: torch.device, corpus: SimpleNamespace, folder: Path, precis
     (folder / "config.json").write_text(json.dumps(killed_runs.CONFIG | more))
     kind = Job if device.type == "cuda" else ForkedJob
     return kind([*words, "--attention", "masked"], folder / "run", 1, device.type)
-
-
-def training(job: Job) -> list[dict[str, float]]:
-    lines = map(json.loads, (job.output / "metrics.jsonl").read_text().splitlines())
-    return [line for line in lines if line["split"] == "train"]
 
 
 def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
@@ -49,7 +45,7 @@ def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
                 job.finish()
             continue
         job.finish()
-        records = training(job)
+        records = read_records(job.output, "train")
         skipped = records[-1]["overflow_steps"]
         assert 0 < skipped < STEPS
         assert [record["loss_scale"] for record in records] == [2.0 ** (24 - r["overflow_steps"]) for r in records]

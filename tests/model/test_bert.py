@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from model import huggingface
-from tests.model.examples import random_ids, randomise, tiny_config
+from tests.model.examples import randomise, tiny_config
 
 SMALL = {
     "vocab_size": 50,
@@ -25,26 +25,6 @@ def bert(**fields: Any) -> transformers.BertForPreTraining:
     model = transformers.BertForPreTraining(transformers.BertConfig(**SMALL | fields)).eval()
     randomise(model, seed=3)
     return model
-
-
-def test_the_oldest_files_have_other_names_of_layer_norms_and_second_names(tmp_path: Path) -> None:
-    reference = bert()
-    reference.save_pretrained(tmp_path)
-    tensors = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
-        for name, tensor in reference.state_dict().items()
-    }
-    tensors["bert.embeddings.position_ids"] = torch.arange(12)[None]
-    assert "cls.predictions.decoder.weight" in tensors
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(tensors, tmp_path / "pytorch_model.bin")
-    ids = random_ids(0, 2, 12)
-    expected = reference(ids).prediction_logits
-    torch.testing.assert_close(huggingface.load(tmp_path).eval()(ids).mlm_logits, expected, rtol=1e-4, atol=1e-4)
-    tensors["cls.predictions.decoder.weight"] = tensors["cls.predictions.decoder.weight"] + 1
-    torch.save(tensors, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"decoder\.weight differs from bert\.embeddings"):
-        huggingface.load(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["albert", "bert"])

@@ -1,6 +1,5 @@
 """`AlbertConfig`: the presets are the paper's Table 1, and every mistake gives one clear line."""
 
-import json
 import re
 
 import pytest
@@ -35,11 +34,6 @@ def test_presets_are_those_of_table_1(name: str) -> None:
     assert (config.hidden_act, config.initializer_range, config.layer_norm_eps) == ("gelu_new", 0.02, 1e-12)
 
 
-def test_configurations_survive_json() -> None:
-    config = AlbertConfig.preset("bert-base", sentence_head=None, num_hidden_layers=4)
-    assert AlbertConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -47,16 +41,11 @@ def test_configurations_survive_json() -> None:
         ({"num_hidden_layers": 4, "num_hidden_groups": 5}, ["num_hidden_groups 5", "num_hidden_layers 4"]),
         ({"parameter_sharing": "none", "num_hidden_groups": 3}, ["num_hidden_groups is 3", "'none'"]),
         ({"parameter_sharing": "atention"}, ["parameter_sharing", "did you mean 'attention'?"]),
-        ({"sentence_head": "sap"}, ["sentence_head 'sap'", "did you mean 'sop'?"]),
         ({"hidden_act": "relu"}, ["hidden_act 'relu'", "gelu"]),
         ({"embedding_projection": False, "embedding_size": 64}, ["embedding_projection", "embedding_size 64"]),
         ({"num_hidden_layers": 0}, ["num_hidden_layers is 0"]),
-        ({"num_hidden_layers": 1001}, ["num_hidden_layers is 1001", "1000"]),
         ({"vocab_size": 30000.0}, ["vocab_size is 30000.0"]),
-        ({"hidden_size": True}, ["hidden_size is True"]),
         ({"hidden_dropout_prob": 1.0}, ["hidden_dropout_prob is 1.0"]),
-        ({"attention_probs_dropout_prob": -0.1}, ["attention_probs_dropout_prob is -0.1"]),
-        ({"hidden_dropout_prob": "0.1"}, ["hidden_dropout_prob is '0.1'"]),
         ({"layer_norm_eps": 0.0}, ["layer_norm_eps is 0.0"]),
     ],
 )

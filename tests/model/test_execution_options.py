@@ -11,7 +11,6 @@ from tests.model.test_packing import make_pair, pack
 pytestmark = pytest.mark.slow
 
 BATCH = pack([[make_pair(0, 9, 1), make_pair(2, 5, 0)], [make_pair(4, 12, 1)]], length=20)
-OTHER = pack([[make_pair(7, 18, 0)], [make_pair(8, 4, 1), make_pair(9, 4, 1)]], length=20)
 
 
 def losses_and_gradients(execution: ExecutionOptions, dropout: float = 0.0, sharing: str = "ffn") -> dict[str, Tensor]:

@@ -168,22 +168,6 @@ def test_the_code_of_the_python_page_works_in_a_wheel(installed):
     assert "finished after 2 steps" in printed
 
 
-def test_help_imports_no_torch(installed):
-    programs, own = installed
-    script = (
-        "import sys; from importlib import import_module; from albert_pretraining.pipeline.__main__ import commands\n"
-        "for name in set(commands()) - {'data'}:\n"
-        "    module = f'settings.{name}_flags' if name in ('pretrain', 'finetune') else name\n"
-        "    parser = import_module(f'albert_pretraining.pipeline.{module}').parser()\n"
-        "    print(parser.format_help()[:40].splitlines()[0])\n"
-        "print(sorted({'torch', 'deepspeed', 'transformers'} & set(sys.modules)))"
-    )
-    *usages, imported = run(programs / "python", "-c", script, cwd=own).splitlines()
-    assert len(usages) == 9
-    assert imported == "[]"
-    assert [line for line in usages if "python -m" in line] == []
-
-
 def test_an_editable_installation_is_the_checkout(source, tmp_path):
     python = make_environment(tmp_path / "environment", source, "--editable") / "python"
     where = run(python, "-c", "import pipeline, common; print(pipeline.__file__, common.__file__)", cwd=tmp_path)

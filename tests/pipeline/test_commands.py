@@ -3,8 +3,6 @@
 import runpy
 import sys
 
-import pytest
-
 from pipeline import __main__ as commands
 
 
@@ -28,11 +26,3 @@ def test_a_command_gets_the_words_behind_its_name(monkeypatch):
 def test_an_unknown_command_is_one_line(monkeypatch, capsys):
     assert run(monkeypatch, "pretrian") == 2
     assert capsys.readouterr().err == "error: unknown command pretrian; did you mean pretrain?\n"
-
-
-@pytest.mark.parametrize("words", [("--help",), ()])
-def test_the_list_has_every_command(monkeypatch, capsys, words):
-    with pytest.raises(SystemExit):
-        run(monkeypatch, *words)
-    listed = capsys.readouterr().out
-    assert all(f"\n    {name} " in listed for name in commands.commands())

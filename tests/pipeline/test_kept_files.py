@@ -1,7 +1,6 @@
 """One table over all commands that write: none removes or overwrites a file that it did not write."""
 
 import json
-import shutil
 import sys
 from types import SimpleNamespace
 
@@ -10,9 +9,7 @@ import pytest
 from data_prep import __main__ as data_prep_command
 from model import huggingface
 from pipeline import evaluate, export, finetune, pretrain
-from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_pretrained
-from pipeline.sharing.write_export import export_usual
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.sharing import runs
@@ -63,50 +60,42 @@ def made(corpus, tmp_path_factory):
     return SimpleNamespace(root=root, run=run, **vars(corpus))
 
 
-def of_data_prep(*words):
-    return lambda monkeypatch: _data_prep(monkeypatch, words)
-
-
-def _data_prep(monkeypatch, words):
-    monkeypatch.setattr(sys, "argv", ["data_prep", *map(str, words)])
-    return data_prep_command.entry()
-
-
-def of_main(main, *words):
-    return lambda monkeypatch: main([str(word) for word in words])
-
-
-# Each: the user's files in the victim besides USER_FILES, and the command, of (made, victim).
+# Each: the user's files in the victim besides USER_FILES, the program, and its words, of (made, victim).
 CASES = {
-    "export": ({}, lambda m, v: of_main(export.main, "--run", m.run, "--out", v)),
+    "export": ({}, export.main, lambda m, v: ("--run", m.run, "--out", v)),
     "ensemble": (
         {"rte/config.json": "{}", "rte/notes.txt": "x", "rte/.git/HEAD": "x"},
-        lambda m, v: of_main(evaluate.main, "ensemble", "--runs", m.root / "tuned", "--out", v),
+        evaluate.main, lambda m, v: ("ensemble", "--runs", m.root / "tuned", "--out", v),
     ),
-    "sample": ({}, lambda m, v: of_data_prep("sample", "--out", v)),
+    "sample": ({}, data_prep_command.entry, lambda m, v: ("sample", "--out", v)),
     "extract": (
         {},
-        lambda m, v: of_data_prep("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
+        data_prep_command.entry,
+        lambda m, v: ("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
     ),
     "shards": (
         {".dedup/theirs.txt": "x"},
-        lambda m, v: of_data_prep("shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", v),
+        data_prep_command.entry,
+        lambda m, v: ("shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", v),
     ),
     "vocab beside a JSON of someone": (
         {},
-        lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
+        data_prep_command.entry,
+        lambda m, v: ("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
     ),
     "pretrain": (
         {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},
-        lambda m, v: of_main(
-            pretrain.main, "--model", "albert-tiny", "--data", m.train, "--deepspeed_config", m.root / "config.json",
+        pretrain.main,
+        lambda m, v: (
+            "--model", "albert-tiny", "--data", m.train, "--deepspeed_config", m.root / "config.json",
             "--output", v, "--steps", "1", "--warmup-steps", "0",
         ),
     ),
     "finetune": (
         {"logits/dev.npz": "theirs"},
-        lambda m, v: of_main(
-            finetune.main, "--task", "rte", "--init", m.root / "export", "--data", m.root / "glue", "--output", v,
+        finetune.main,
+        lambda m, v: (
+            "--task", "rte", "--init", m.root / "export", "--data", m.root / "glue", "--output", v,
             "--steps", "1", "--warmup-steps", "0",
         ),
     ),
@@ -116,29 +105,20 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypatch, capsys, case):
     be_no_rank(monkeypatch)
-    files, command = CASES[case]
+    files, program, words = CASES[case]
     victim = tmp_path / "victim"
     write_files(victim, USER_FILES | files)
     before = contents(tmp_path)
     try:
-        status = command(made, victim)(monkeypatch)
+        line = [str(word) for word in words(made, victim)]
+        monkeypatch.setattr(sys, "argv", ["data_prep", *line])
+        status = program() if program is data_prep_command.entry else program(line)
     except SystemExit as left:
         status = left.code
     said = capsys.readouterr().err
     assert contents(tmp_path) == before
     assert (status, said.count("\n")) == (2, 1), said
     assert said.startswith("error: ")
-
-
-def test_an_interrupted_run_goes_on_and_a_directory_of_a_person_is_refused(made, tmp_path):
-    """A directory with files that a run would write, and no run, is refused."""
-    run = tmp_path / "run"
-    shutil.copytree(made.run, run)
-    export_usual(run, run / "export")  # killed before "done"
-    run_directory.check_output(run)
-    write_files(tmp_path / "new", USER_FILES)
-    with pytest.raises(ValueError, match=r"results\.json and no run"):
-        run_directory.check_output(tmp_path / "new")
 
 
 def test_a_results_file_does_not_lead_elsewhere(tmp_path, capsys):

@@ -88,13 +88,3 @@ def test_a_masked_language_model_of_transformers_has_our_loss(corpus, tmp_path):
         loss = theirs(**other).loss
     assert (other["labels"] != -100).sum() == output.mlm_count
     assert loss.item() == pytest.approx((output.mlm_loss_sum / output.mlm_count).item(), abs=2e-5)
-
-
-def test_a_model_is_loaded(corpus, tmp_path):
-    vocabulary = albert.Shards(corpus.train).vocabulary
-    model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", vocab_size=len(vocabulary))).eval()
-    huggingface.save(model, tmp_path / "export", corpus.train / "spiece.model")
-    vectors = albert.load(tmp_path / "export").embed(["Badon lamist.", "To fi gukelon."])  # (2, H)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
-    (fills,) = albert.load(tmp_path / "export").fill_mask(["Badon [MASK] and [MASK]."], top_k=3)
-    assert [len(of_mask) for of_mask in fills] == [3, 3]

@@ -16,7 +16,6 @@ from common.files.json_files import (
     parse_object,
     read_as,
     read_bytes,
-    read_object,
     read_text,
 )
 
@@ -54,20 +53,15 @@ def test_a_file_becomes_the_type_and_missing_keys_their_defaults(tmp_path: Path)
         ('{"parts": [{"name": "a", "bytes": -1}]}', "has parts.0.bytes = -1, which should be greater"),
         ('{"parts": [{"name": "a", "bytes": 9223372036854775808}]}', "has parts.0.bytes = 9223372036854775808"),
         ('{"parts": [{"name": "a", "bytes": true}]}', "has parts.0.bytes = True, which should be a valid integer"),
-        ('{"parts": [{"name": "a", "bytes": 1.0}]}', "has parts.0.bytes = 1.0"),
-        ('{"parts": [{"name": "a", "bytes": "1"}]}', "has parts.0.bytes = '1'"),
         ('{"parts": [], "fill": 1.5}', "has fill = 1.5"),
         ('{"parts": [], "score": 1e999}', "has score = inf"),
-        ('{"parts": [], "score": NaN}', "has score = nan"),
         ('{"parts": {}}', "has parts = {}"),
         ("[1]", r"has the content = \[1\]"),
         ("", "is no valid JSON"),
         ('{"parts": []', "is no valid JSON"),
         ("[" * 100_000, "is no valid JSON .*recursion limit"),
-        ('{"a": ' * 100_000, "is no valid JSON .*recursion limit"),
         ('{"parts": ' + "9" * 4301 + "}", "is no valid JSON .*out of range"),
         (b'{"parts": "\xff"}', "is no valid JSON"),
-        ('{"parts": "\\ud800"}', "is no valid JSON"),
         ('{"parts": [], "a\\nb": 1}', r"has the unknown key a\\nb"),
     ],
 )
@@ -102,11 +96,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             read_bytes(path, "name another")
-
-
-def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(written(tmp_path / "m.json", "{}"))
-    assert read_object(tmp_path / "link", "") == {}
 
 
 def test_text_is_utf_8(tmp_path: Path) -> None:

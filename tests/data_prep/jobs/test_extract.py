@@ -95,12 +95,10 @@ def interrupt(*arguments: object) -> None:
     [
         (["--source", "books", "--input", "nothing"], "nothing does not exist"),
         (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is no MediaWiki export"),
-        (["--source", "jsonl", "--input", "a.txt"], r"a\.txt, line 1: not JSON"),
         (["--source", "books", "--input", "noise.txt"], r"--input holds no document \(skipped 1 not a text file\)"),
         (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out: 1 is not at least 0 and below 1"),
         (["--source", "books", "--input", "a.txt", "--id-field", "x"], "--id-field means nothing to --source books"),
         (["--source", "books", "--input", "large.txt"], r"large\.txt has 65 MB, more than one book; split it"),
-        (["--source", "papers", "--input", "a.txt"], "papers"),
     ],
 )
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str) -> None:

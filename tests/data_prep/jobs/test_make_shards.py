@@ -136,8 +136,6 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
     ("options", "message"),
     [
         (["--max-seq-length", "15"], "15 is not from 16 to 65535"),
-        (["--short-seq-prob", "1.5"], "1.5 is not a probability"),
-        (["--seed", "-1"], "-1 is not between 0 and"),
         (["--documents", "nowhere"], "nowhere is not a directory"),
         (["--vocab", "nowhere.model"], r"cannot read the vocabulary: nowhere\.model does not exist"),
         (["--split", "held_out"], "no held_out split"),

@@ -1,6 +1,5 @@
 """`show` prints rows as they are stored."""
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.format.pairs import Parts
-from data_prep.format.shards import ShardRow
-from data_prep.jobs.show_rows import describe_row, rows_wanted
+from data_prep.format.shards import ShardRow, open_shards
+from data_prep.jobs.show_rows import describe_row
 from data_prep.text.normalize import normalize
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
@@ -34,19 +33,12 @@ def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
     assert f"  pair 1, document 17: A {len(lonely)} tokens, no B" in lines
 
 
-@pytest.mark.parametrize(
-    ("count", "wanted", "first", "rows"),
-    [(10, 2, None, [0, 5]), (2, 5, None, [0, 1]), (10, 3, 8, [8, 9]), (10, 2, 0, [0, 1])],
-)
-def test_which_rows(count: int, wanted: int, first: int | None, rows: list[int]) -> None:
-    args = argparse.Namespace(n=wanted, row=first, directory=Path())
-    assert rows_wanted(args, count) == rows
-
-
 def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["show", str(shard_directory), "-n", "2", "--row", "1"])
-    out = capsys.readouterr().out
-    assert [line.split(":")[0] for line in out.splitlines() if line.startswith("row")] == ["row 1", "row 2"]
+    count = len(open_shards(shard_directory))
+    for words, rows in ((["-n", "2"], [0, count // 2]), (["-n", "3", "--row", str(count - 2)], [count - 2, count - 1])):
+        main(["show", str(shard_directory), *words])
+        out = capsys.readouterr().out
+        assert [line.split(":")[0] for line in out.splitlines() if line.startswith("row")] == [f"row {n}" for n in rows]
     assert max(map(len, out.splitlines())) <= 110
     for options in (["-n", "0"], ["--row", "-1"], ["--row", "1000000"]):
         with pytest.raises(UserError, match=options[0]):

@@ -18,11 +18,6 @@ from data_prep.format import shard_manifest as manifests
 from tests.data_prep import corpora
 
 
-@pytest.fixture
-def copy(shard_directory: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shard_directory, tmp_path / "copy"))
-
-
 def test_a_whole_set(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (copy / "README.md").write_text("a card that somebody has written into")
     main(["verify", str(copy)])

@@ -37,8 +37,6 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3"}, 4, 3),
         ({"PMI_SIZE": "2", "PMI_RANK": "1"}, 2, 1),
         ({"PMIX_RANK": "5", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}, 8, 5),
-        ({"PMIX_RANK": "0"}, 2, 0),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, 1, 0),
     ],
 )
 def test_the_launcher_is_known_from_its_environment(

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import UserError
 from common.files.checksums import FileEntry, describe_file
-from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
+from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, end_job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +25,6 @@ def begun(output: Path, options: dict[str, int]) -> Ledger[Squared]:
 
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
-
-
-def test_differences_are_named_and_shortened() -> None:
-    recorded = {"a": 1, "b": 2, "c": "x" * 1000}
-    described = describe_differences(recorded, {"a": 1, "b": 3})
-    assert described.startswith("b is 2 there, 3 was asked for; c is 'xxx")
-    assert len(described) < 120
-    assert describe_differences(recorded, recorded) == ""
 
 
 def test_an_unfinished_run_goes_on_and_one_of_other_options_is_refused(tmp_path: Path) -> None:

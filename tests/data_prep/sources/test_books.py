@@ -117,13 +117,6 @@ def test_no_headings(text: str) -> None:
     assert not is_heading([text])
 
 
-@pytest.mark.parametrize("text", ["by Jane Austen", "The Tenant of Wildfell Hall", "A LONG TITLE, WITH ITS STOP."])
-def test_titles_follow_headings(text: str) -> None:
-    assert is_heading([text], after_heading=True)
-    assert not is_heading(["He went to the hall and"], after_heading=True)
-    assert not is_heading(["Come!"], after_heading=True)
-
-
 def test_a_line_within_a_sentence_is_no_heading() -> None:
     wide = "and the words went on to fill the whole of the line up to its end"
     lines = ["CHAPTER I", "I AM BORN, AND", "WHAT CAME OF IT", wide, "third act of my play.", wide, "125", f"{wide}."]

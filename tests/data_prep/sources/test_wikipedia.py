@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
-from data_prep.sources.wikipedia import Bzip2File, Wikipedia, parse_page
+from data_prep.sources.wikipedia import MAX_NESTING, Wikipedia, article, parse_page
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">\n  <siteinfo></siteinfo>\n'
 TAIL = "</mediawiki>\n"
@@ -201,12 +201,10 @@ BOMB = '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     ("name", "content", "reason"),
     [
         ("a.xml", b"<html><body>It is a page.</body></html>", "is no MediaWiki export"),
-        ("a.xml", b"", "is no MediaWiki export"),
         ("a.xml", (HEAD + page(1, "A", "It is.")).encode(), "is cut off"),
         ("a.xml.bz2", bz2.compress(export(page(1, "A", "It is.")).encode())[:-5], "is cut off"),
         ("a.xml.bz2", bz2.compress((HEAD + page(1, "A", "It is.")).encode()), "is cut off"),
         ("a.xml.bz2", export(page(1, "A", "It is.")).encode(), "is not a bzip2 file"),
-        ("a.xml.bz2", b"", "is not a bzip2 file"),
     ],
 )
 def test_what_is_no_export_is_named(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
@@ -229,18 +227,12 @@ def test_a_document_type_inside_a_page_is_an_error_of_that_page(tmp_path: Path) 
     ]
 
 
-def noise(count: int, seed: int = 0) -> bytes:
-    """Returns text that compresses badly, so that a few hundred kB make several blocks."""
-    return bytes(random.Random(seed).choices(b"abcdefghij klmnop\n", k=count))
+@pytest.mark.parametrize("mark", ["{{a|", "[[a|", "{{a|[[b|"])
+def test_a_page_that_is_nested_without_end_is_skipped(mark: str) -> None:
+    def page(count: int) -> ElementTree.Element:
+        text = f"<title>A</title><revision><text>{mark * count}It is one.</text></revision>"
+        return parse_page(f"<page>{text}</page>".encode())
 
-
-@pytest.mark.parametrize("level", [1, 9])
-def test_blocks_are_the_file(tmp_path: Path, level: int) -> None:
-    content = noise(1_200_000)
-    path = tmp_path / "a.bz2"
-    path.write_bytes(bz2.compress(content, level))
-    blocks = list(Bzip2File(path).blocks(0))
-    assert b"".join(text for _, text in blocks) == content
-    assert len(blocks) >= (12 if level == 1 else 2)
-    for start in (1, blocks[1][0], blocks[1][0] + 1, path.stat().st_size - 20):
-        assert list(Bzip2File(path).blocks(start)) == [block for block in blocks if block[0] >= start]
+    deep = MAX_NESTING // len(re.findall(r"\{\{|\[\[", mark))
+    assert [*article(page(deep + 1))] == [Skipped("A", "nested too deeply")]
+    assert Skipped("A", "nested too deeply") not in article(page(deep))

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from common.normalization import Normalization
 from data_prep.text import text_encoder as encoder_module
 from data_prep.text.normalize import normalize, normalize_word
+from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
@@ -63,7 +64,6 @@ def test_a_batch_of_any_size_ends_where_it_ends(vocabulary: Vocabulary) -> None:
     encoder = Encoder(vocabulary)
     for size in range(200):
         sentences = ["ab " * (size // 3) + "c" * (size % 3)]
-        assert not encoder_module._join(sentences)[-1].isspace()
         assert by_words(encoder, sentences) == plain(vocabulary, sentences), size
 
 
@@ -99,6 +99,7 @@ def test_a_word_is_normalised_by_any_rule_as_a_text_is(text, kind):
 @given(TEXTS)
 @settings(deadline=None, max_examples=150)
 def test_tokens_are_those_of_pre_training_and_stand_where_they_say(vocabulary, text):
+    assume(not SPECIAL_PIECES.are_in(text))  # which stand for themselves only where a model is used
     ids, starts, ends = OffsetEncoder(vocabulary).encode(text)
     assert ids.tolist() == Encoder(vocabulary).encode([text])[0].tolist()
     assert (starts <= ends).all()

@@ -58,7 +58,6 @@ def test_a_file_is_one_by_its_ending_too() -> None:
         ("<mediawiki><siteinfo><dbname>frwikisource</dbname></siteinfo>", "fr"),
         ("<mediawiki><siteinfo><dbname>simplewiki</dbname></siteinfo>", "en"),
         ('<mediawiki xml:lang="zh-Hant"><siteinfo></siteinfo>', "zh"),
-        ("<mediawiki><siteinfo></siteinfo>", "en"),
     ],
 )
 def test_the_header_names_the_language(head: str, language: str) -> None:
@@ -146,7 +145,6 @@ def test_sections_that_are_lists(language: str, title: str) -> None:
         ("-{zh-cn:甲;zh-tw:乙}-", "甲"),
         ("-{H|zh-hans:甲;zh-hant:乙}-", ""),
         ("-{R|甲：乙;丙}-", "甲：乙;丙"),
-        ("-{甲}-", "甲"),
         ("-{zh-hans:a-{甲}-b;zh-hant:乙}-", "a甲b"),
         ("-{open", "-{open"),
     ],

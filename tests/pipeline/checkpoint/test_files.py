@@ -21,7 +21,6 @@ from pipeline.checkpoint.checkpoint_manifest import (
     File,
     StoredTensor,
     check,
-    read_content,
 )
 from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key
 from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name
@@ -54,17 +53,6 @@ def flip(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(bytes(content))
-
-
-def test_a_manifest_read_from_its_file_is_the_one_written(tmp_path: Path) -> None:
-    tag = make(tmp_path, 3, score=0.25)
-    manifest = check(tag)
-    assert (manifest.step, manifest.score) == (3, 0.25)
-    assert manifest.tensors["w"] == StoredTensor(
-        (2, 5), 0, (("rank-00000.safetensors", 0, 7), ("rank-00001.safetensors", 7, 3))
-    )
-    assert (tmp_path / "latest").read_text() == "step-00000003\n"
-    assert read_content(tag / "state.json") == {"step": 3}
 
 
 @pytest.mark.parametrize("name", ["rank-00000.safetensors", "rank-00001.safetensors", "state.json", "manifest.json"])

@@ -9,17 +9,14 @@ import sys
 import pytest
 
 from common.errors import UserError
-from pipeline.distributed import exits
 from pipeline.distributed.exits import (
     ExitNotice,
     StopSignals,
-    describe_end,
     exit_notice,
     run_and_exit,
     say_stopped,
     write_now,
 )
-from pipeline.distributed.progress import Progress
 from tests.pipeline.workers.forked import Forked
 
 
@@ -30,8 +27,6 @@ def leave(body):
         print("said")
         if body == "exits":
             sys.exit(2)
-        if body == "exits with nothing":
-            sys.exit()
         if body == "is interrupted":
             signal.raise_signal(signal.SIGINT)
         if body == "fails":
@@ -45,10 +40,8 @@ def leave(body):
 @pytest.mark.parametrize(
     ("body", "status", "said_at_the_end"),
     [
-        (0, 0, ""),
         (75, 75, ""),
         ("exits", 2, ""),
-        ("exits with nothing", 0, ""),
         ("is interrupted", 130, "interrupted"),
         ("fails", 1, "ValueError: broken"),
     ],
@@ -132,22 +125,6 @@ def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothin
     os.close(writer)
 
 
-@pytest.mark.parametrize(
-    ("step", "phase", "words"),
-    [
-        (0, "start", "ending before the first step"),
-        (25, "backward", "finishing step 25, then saving"),
-        (25, "evaluation", "leaving the evaluation of step 25, then saving"),
-        (25, "end", "training has ended; finishing what follows it"),
-    ],
-)
-def test_the_answer_says_what_follows(step, phase, words):
-    own = Progress()
-    own.step = step
-    own.enter(phase)
-    assert describe_end(own) == words
-
-
 def be_busy(rank):
     """Waits in compiled code that no signal interrupts: a mutex that it has locked already."""
     from pipeline.distributed import progress
@@ -180,12 +157,3 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_a_busy_process(tmp_path):
     assert [process.stderr for process in processes] == ["interrupted\n", ""]
     assert processes[0].stdout.count("saving") == 1
     assert processes[1].stdout == "begun\n"
-
-
-@pytest.mark.parametrize(("number", "words"), [(signal.SIGUSR1, ""), (signal.SIGINT, "; again to quit now")])
-def test_a_scheduler_s_signal_is_answered_without_the_words_for_a_person(monkeypatch, capfd, number, words):
-    monkeypatch.setattr(exits, "get_progress", Progress)
-    monkeypatch.setattr(exits, "keep_output_open", lambda: None)
-    stop = StopSignals.__new__(StopSignals)  # without handlers
-    stop._print_answer(number)
-    assert capfd.readouterr().out == f"\nending before the first step{words}\n"

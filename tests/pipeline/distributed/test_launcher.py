@@ -29,10 +29,8 @@ TORCHRUN = Process("torchrun", ["/venv/bin/python", "/venv/bin/torchrun", "-m", 
         ([AGENT, DEEPSPEED, SHELL, SSHD], [AGENT, DEEPSPEED]),  # the shell of the person may end (nohup)
         ([AGENT, SHELL, SSHD], [AGENT, SSHD]),  # a host of a hostfile, through pdsh and ssh
         ([AGENT, SSHD], [AGENT, SSHD]),  # where the shell has replaced itself by the agent
-        ([AGENT, SHELL], [AGENT]),
         ([TORCHRUN, SHELL, SSHD], [TORCHRUN]),
         ([AGENT], [AGENT]),  # the `deepspeed` command has ended already
-        ([], []),
     ],
 )
 def test_the_launchers_of_a_rank(ancestors, expected):

@@ -13,7 +13,7 @@ from common.errors import UserError
 from pipeline import pretrain
 from pipeline.distributed import rendezvous
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
-from pipeline.distributed.rendezvous import Answer, Rendezvous, reserve_port
+from pipeline.distributed.rendezvous import Rendezvous, reserve_port
 from pipeline.engine.ranks import become_single_rank
 from pipeline.run import launch
 from tests.pipeline.conftest import run
@@ -61,20 +61,6 @@ def test_a_command_ends_with_one_line_and_status_2(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("error: the environment variable MASTER_ADDR is 'no-such-host.invalid'")
-
-
-def test_a_rank_whose_run_is_finished_differs_from_one_that_would_train() -> None:
-    training = {"the run in /runs/base": "not there", "the setting seed": "1"}
-    answers = [
-        Answer(0, "node1", facts=training),
-        Answer(1, "node2", facts={"the run in /runs/base": "finished"}),
-    ]
-    line = rendezvous._first_problem(answers)
-    assert line.startswith("rank 1 on host node2: the run in /runs/base is finished, and not there on host node1; all")
-    assert rendezvous._first_problem(answers[:1] * 2) == ""
-    assert "the setting seed is not known, and 1 on" in rendezvous._first_problem(
-        [answers[0], Answer(1, "node2", facts={"the run in /runs/base": "not there"})]
-    )
 
 
 def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:

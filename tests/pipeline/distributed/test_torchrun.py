@@ -63,13 +63,9 @@ class Ended(Exception):
     ("ends", "changes", "ended"),
     [
         (2, {}, True),
-        (1, {}, True),
         (SystemExit(2), {}, True),
-        (0, {}, False),
         (69, {}, False),
-        (75, {}, False),
         (SystemExit(1), {}, False),  # a rank that another one's exception ends
-        (ValueError("no GPU"), {}, False),
         (2, {"LOCAL_RANK": "1"}, False),  # the first rank of the host does it
         (2, {"TORCHELASTIC_RESTART_COUNT": "3"}, False),  # the agent ends by itself
         (2, {"TORCHELASTIC_MAX_RESTARTS": "0"}, False),

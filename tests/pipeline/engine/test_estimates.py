@@ -18,20 +18,16 @@ from tests.pipeline.workers.cases.memory import BUCKET, Case, measure_all
 
 KINDS = ("weights", "gradients", "optimizer", "activations")
 TINY = [Case("albert-tiny", stage, "bf16") for stage in range(4)]
-BASE = {"preset": "albert-base", "rows": 1, "layers": 3}
 CASES = {
     1: [
         *TINY,
         *(Case("albert-tiny", stage, "fp32") for stage in (0, 3)),
         Case("albert-tiny", 1, "bf16", checkpointing="layer"),
-        Case(**BASE, stage=0, precision="bf16"),
-        Case(**BASE, stage=1, precision="bf16", checkpointing="layer"),
-        Case(**BASE, stage=1, precision="fp32", dropout=0.1),
+        Case("albert-tiny", 1, "fp32", dropout=0.1),
     ],
     2: [
         *TINY,
-        Case(**BASE, stage=2, precision="bf16"),
-        Case(**BASE, stage=1, precision="bf16", accumulation=1),
+        Case("albert-tiny", 1, "bf16", accumulation=1),
         *(Case("albert-tiny", stage, "bf16", accumulates="fp32") for stage in (1, 2, 3)),
     ],
 }
@@ -124,7 +120,6 @@ def test_arithmetic_by_hand() -> None:
         ("fp32", 0, 1, {}, 3600, 0),
         ("fp32", 0, 4, {"reduce_bucket_size": 1000}, 4 * 1000, 0),
         ("bf16", 0, 4, {"reduce_bucket_size": 300}, 3600, 4 * PARAMETERS),
-        ("bf16", 1, 4, {"reduce_bucket_size": 300}, 3600 + 600, (2 + 4) * PARAMETERS / 4),
         ("bf16", 1, 4, {"reduce_bucket_size": 300, "overlap_comm": True}, 3600 + 1200, (2 + 4) * PARAMETERS / 4),
         ("bf16", 2, 4, {"reduce_bucket_size": 9000}, 2 * PARAMETERS + 18_000, (2 + 4) * PARAMETERS / 4),
         ("bf16", 3, 4, {"reduce_bucket_size": 300, "overlap_comm": True}, 3600 + 600, 6 * PARAMETERS / 4 + 600),
@@ -157,8 +152,7 @@ def test_no_more_than_a_chunk_of_logits_exists() -> None:
     ("rows", "pairs", "expected"),
     [
         # (512 rows + 128 sequences) tokens of 64 heads of 64 numbers of 4 bytes. The offsets have one of four lengths
-        # from each power of two to the next: 8 x 5 = 40, 64 x 2 = 128, 64 x 33 = 2112 becomes 2560.
-        (8, 4, (4096 + 5120) * 16384),  # 0.15 GB
+        # from each power of two to the next: 64 x 2 = 128, 64 x 33 = 2112 becomes 2560.
         (64, 1, (32768 + 16384) * 16384),  # 0.81 GB
         (64, 32, (32768 + 327_680) * 16384),  # 5.91 GB
     ],
@@ -190,7 +184,6 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing: str, 
         # reached.
         ("h100", 1, 1, 1, 4, 0.0),
         ("h100", 1, 8, 1, 4, 3 * 7 / 8 * 2 / 360e9),
-        ("h100", 1, 8, 2, 4, 9 * 7 / 8 * 2 / 360e9),
         ("h100", 1, 8, 3, 4, 8 * 7 / 8 * 2 / 360e9),
         ("h100", 8, 1, 0, 1, 2 * 7 / 8 * 2 / 320e9),
         ("h100", 2, 8, 1, 1, 3 * 15 / 16 * 2 / 320e9),  # a ring over 16 GPUs; the network is slower than the links

@@ -1,5 +1,6 @@
 """Where each tensor's elements lie in DeepSpeed's buffers."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +8,38 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.cases.zero_layout import write_all_coded
+from tests.pipeline.workers.training import claim_fp16
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.randoms())
-def test_cover_accepts_any_cut_in_any_order(lengths: list[int], random: Any) -> None:
-    pieces, start = [], 0
-    for length in lengths:
-        pieces.append((start if length else random.randint(0, 99), length))
-        start += length
-    random.shuffle(pieces)
-    zero_layout.check_cover("w", start, pieces)
+def coded(number: int, elements: int) -> Tensor:
+    """A different value for each element of each tensor; all are exact in bf16."""
+    return ((torch.arange(elements) * 7 + number * 31) % 251).float()
+
+
+def write_coded(settings: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Writes a code into the fp32 weights of each tensor slice; what the model then has, and what it should have."""
+    engine = training.make_engine(settings, attach=False)
+    wanted = {}
+    for number, here in enumerate(zero_layout.slices(engine)):
+        code = coded(number, math.prod(here.shape))
+        here.weight.copy_(code[here.start : here.start + here.length])
+        wanted[here.name] = code.view(here.shape)
+    zero_layout.refresh_model_weights(engine)
+    found = training.model_weights(engine)
+    training.close(engine)
+    return found, wanted
+
+
+def write_all_coded(cases: list[tuple[int, str, dict[str, Any]]]) -> list[Any]:
+    """(found, wanted) of each (stage, precision, extra settings)."""
+    claim_fp16()
+    world = torch.distributed.get_world_size()
+    return [write_coded(training.config(stage, precision, world, **extra)) for stage, precision, extra in cases]
 
 
 @pytest.mark.parametrize(

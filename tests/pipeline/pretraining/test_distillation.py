@@ -16,7 +16,7 @@ from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.data.collate import blank
 from pipeline.pretraining import student as student_start
 from pipeline.pretraining.distillation_task import Distillation
-from pipeline.pretraining.student import Teacher, find_teacher, parse_parts, start_as_teacher
+from pipeline.pretraining.student import Teacher, parse_parts, start_as_teacher
 from tests.model.examples import randomise
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 from tests.pipeline.pretraining import trained_models
@@ -193,11 +193,6 @@ def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):
     assert len(Vocabulary.load(other)) == len(Vocabulary.load(corpus.vocabulary))
     with pytest.raises(UserError, match=r"--teacher .* have different vocabularies"):
         resolve(taught | {"--teacher": str(trained_models.export(tmp_path / "second", other))})
-
-
-def test_a_directory_without_a_model_is_no_teacher(tmp_path):
-    with pytest.raises(UserError, match=r"--teacher .* holds no model"):
-        find_teacher(tmp_path, ALL)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-7])

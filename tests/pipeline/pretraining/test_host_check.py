@@ -1,7 +1,6 @@
 """Each host checks every byte of the shards, and training compares each row that it reads."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -9,11 +8,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from common.errors import UserError
 from data_prep.format.shard_manifest import read_manifest
-from data_prep.format.shards import block_checksums, map_shard
+from data_prep.format.shards import map_shard
 from pipeline.pretraining import pretraining_recipe
-from pipeline.pretraining.corpora import check_on_hosts
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import Ended, run_one
@@ -21,37 +18,11 @@ from tests.pipeline.workers.runs import Ended, run_one
 SHARD = "shard-00000.arrow"
 
 
-class OneRank:
-    """The control group of a run with one rank."""
-
-    def all_or_raise(self, work: Callable[[], Any]) -> Any:
-        return work()
-
-    def broadcast(self, value: Any) -> Any:
-        return value
-
-
 def flip_a_bit(path: Path) -> None:
     """Changes one bit in the middle of a file, not its size."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-
-
-def test_a_set_has_its_checksums_and_a_damaged_one_is_refused(corpus: Any, tmp_path: Path) -> None:
-    damaged = tmp_path / "set"
-    shutil.copytree(corpus.train, damaged)
-    found = check_on_hosts([corpus.train], OneRank(), True)[corpus.train]  # type: ignore[arg-type]
-    expected = {
-        file.name: block_checksums(corpus.train / file.name, file.rows) for file in read_manifest(damaged).shards()
-    }
-    assert {name: blocks.tolist() for name, blocks in found.items()} == {k: v.tolist() for k, v in expected.items()}
-    last = read_manifest(damaged).files[-1].name
-    flip_a_bit(damaged / last)
-    with pytest.raises(
-        UserError, match=f"{damaged} is damaged: the content of {last} has changed; run `python -m data_p"
-    ):
-        check_on_hosts([corpus.train, damaged], OneRank(), True)  # type: ignore[arg-type]
 
 
 def train(commands: list[list[str]], changed: Path) -> list[Ended]:

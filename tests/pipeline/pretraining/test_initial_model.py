@@ -78,7 +78,7 @@ def reference_loss(model, batch):
     return sums[0] / counts[0] + sums[1] / counts[1]
 
 
-@pytest.mark.parametrize(("kind", "pickled"), [("albert", False), ("albert", True), ("bert", False)])
+@pytest.mark.parametrize(("kind", "pickled"), [("albert", False), ("albert", True), ("bert", True)])
 def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tmp_path):
     reference = getattr(trained_models, kind)(corpus.vocabulary)
     found = start(trained_models.publish(reference, tmp_path / "published", corpus.vocabulary, pickled))
@@ -96,8 +96,6 @@ def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tm
     ("flags", "message"),
     [
         (("--model", "albert-base"), "embedding_size is 16 there and 128 here, hidden_size is 32 there and 768 here"),
-        (("--model-args", "num_hidden_layers=3"), "num_hidden_layers is 2 there and 3 here"),
-        (("--model-args", "hidden_act=gelu"), "hidden_act is gelu_new there and gelu here"),
         (("--model-args", "parameter_sharing=none"), "parameter_sharing is all there and none here"),
         (("--model-args", "max_position_embeddings=64"), "64 is less than the 96 of --init"),
     ],
@@ -179,13 +177,9 @@ def test_the_same_pieces_for_other_text_are_refused(corpus, start, tmp_path):
     ("change", "message"),
     [
         ("nothing there", "is not a directory; name an exported model"),
-        ("empty", "holds no model; name an exported model"),
         ("roberta", "model_type 'roberta'; only 'albert' and 'bert' can be read"),
-        ("cut", r"model.safetensors cannot be read .*write the model again"),
         ("no vocabulary", "has no vocabulary"),
-        ("WordPiece", r"vocab.txt is a WordPiece vocabulary without \[UNK\]"),
         ("other vocabulary", "has 200 pieces and the model beside it a vocab_size of 300"),
-        ("damaged vocabulary", r"spiece.model is not a SentencePiece model; copy there the vocabulary"),
     ],
 )
 def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, start, tmp_path):
@@ -193,23 +187,13 @@ def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, st
     if change != "nothing there":
         trained_models.publish(trained_models.albert(corpus.vocabulary), directory, corpus.vocabulary)
     fields = directory / "config.json"
-    if change == "empty":
-        shutil.rmtree(directory)
-        directory.mkdir()
-    elif change == "roberta":
+    if change == "roberta":
         fields.write_text(json.dumps(json.loads(fields.read_text()) | {"model_type": "roberta"}))
-    elif change == "cut":
-        weights = directory / "model.safetensors"
-        weights.write_bytes(weights.read_bytes()[:-1000])
-    elif change in ("no vocabulary", "WordPiece"):
+    elif change == "no vocabulary":
         (directory / "spiece.model").unlink()
-        if change == "WordPiece":
-            (directory / "vocab.txt").write_text("[PAD]\n")
     elif change == "other vocabulary":
         other = trained_models.albert(corpus.vocabulary, vocab_size=300)
         trained_models.publish(other, directory, corpus.vocabulary)
-    elif change == "damaged vocabulary":
-        (directory / "spiece.model").write_bytes(b"nothing")
     with pytest.raises(UserError, match=message) as error:
         start(directory)
     assert "\n" not in str(error.value)

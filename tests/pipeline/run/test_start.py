@@ -1,7 +1,6 @@
 """What pre-training and fine-tuning do alike before anything is built or written."""
 
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,6 @@ from benchmarks.shared.outcome import differences
 from pipeline import finetune, pretrain
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.run import start
-from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
@@ -81,11 +79,6 @@ def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
     assert printed.err.startswith("error: ")
     assert (printed.out, printed.err.count("\n")) == ("", 1)
     assert not output.exists()
-
-
-def test_fine_tuning_does_not_import_pre_training():
-    for path in (REPOSITORY / "pipeline" / "finetuning").rglob("*.py"):
-        assert not re.search(r"^\s*(from|import) pipeline\.pretraining", path.read_text(), re.MULTILINE), path
 
 
 def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(corpus, tmp_path):

@@ -77,14 +77,6 @@ def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run,
     assert "mine is not empty" in refusal(capsys, "--run", run, "--out", tmp_path / "mine")
 
 
-def test_a_run_of_several_seeds(run, tmp_path, capsys):
-    seeds = tmp_path / "seeds"
-    seeds.mkdir()
-    run.rename(seeds / "seed-0")
-    told = refusal(capsys, "--run", seeds, "--out", tmp_path / "out")
-    assert f"name one of them, such as {seeds / 'seed-0'}" in told
-
-
 @pytest.mark.parametrize("place", [".", "..", "checkpoints", "checkpoints/new"])
 def test_an_export_never_takes_the_place_of_its_run(run, capsys, place):
     said = refusal(capsys, "--run", run, "--out", run / place, "--overwrite")

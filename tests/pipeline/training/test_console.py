@@ -56,14 +56,6 @@ def test_the_time_left_is_that_of_this_start_and_within_the_limit():
     assert "7 s left" in lines.log(250, 40.0, seconds=3593.0)
 
 
-def test_the_first_overflow_is_explained_once():
-    lines = Lines()
-    lines.run.settings.engine = SimpleNamespace(precision="fp16")
-    lines.console._overflow_explained = False
-    assert "The loss scale was lowered to 1024" in lines.log(10, 5.0)
-    assert lines.log(20, 6.0) is None
-
-
 def test_an_evaluation_shows_only_what_is_trained():
     line = evaluation_line(20, Evaluation(evaluation(20), 0.1, "mlm_loss", ("mlm", "sop")))
     assert line == "step 20: held out  mlm 6.500 (10.0 %)  sop 60.0 %  MLM loss 10.0 % above the unigram entropy"

@@ -96,16 +96,11 @@ def test_an_unknown_peak_is_left_out(device: str, precision: str) -> None:
     ("name", "kind"),
     [  # as `nvidia-smi -L` prints them
         ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA H200", "h200"),
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("NVIDIA A100-SXM4-40GB", "a100-40"),
-        ("NVIDIA A10", "a10"),
         ("NVIDIA A10G", None),
-        ("NVIDIA L4", "l4"),
         ("NVIDIA GeForce RTX 3090", "rtx3090"),
         ("NVIDIA GeForce RTX 3090 Ti", None),
-        ("AMD Instinct MI300X OAM", "mi300x"),
-        ("NVIDIA H100 NVL", None),
         ("CPU", None),
     ],
 )

@@ -171,28 +171,6 @@ def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Ma
     assert saves.made == [(2, True)]
 
 
-@pytest.mark.parametrize(("step", "goes_on"), [(0, "from the beginning"), (10, "from step 10")])
-def test_a_run_whose_every_save_fails_ends(make: Callable[..., Made], step: int, goes_on: str) -> None:
-    trainer, _, saves, _, _ = make(step=step, steps=step + 9, save_interval=1, evaluates=False)
-    saves.failing = set(range(step + 1, step + 9))
-    with pytest.raises(TrainingFailed, match=f"all 3 saves of this start have failed: rank 0: no space.*{goes_on}"):
-        trainer.train()
-    assert [made for made, _ in saves.made] == [step + 1, step + 2, step + 3]
-
-
-def test_a_run_that_has_saved_once_goes_on_without_saves(make: Callable[..., Made]) -> None:
-    trainer, _, saves, _, _ = make(steps=9, save_interval=1, evaluates=False)
-    saves.failing = {1, 2, *range(4, 9)}
-    assert trainer.train() is None
-    assert saves.made[-1] == (9, True)
-
-
-def test_a_stop_does_not_save_the_same_step_again(make: Callable[..., Made]) -> None:
-    trainer, _, saves, _, _ = make(step=4, received=TERM, evaluates=False)
-    assert trainer.train() == TERM
-    assert saves.made == []
-
-
 def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callable[..., Made]) -> None:
     """As one that was killed before its export: its trackers are open, and must learn that it has finished."""
     trainer, recorder, saves, phases, _ = make(step=5)  # out of patience

@@ -18,8 +18,8 @@ import pipeline
 from pipeline.distributed.progress import Phase
 from pipeline.training.training_run import Callback, TrainingRun
 from tests.pipeline.workers.added_callbacks import added_callback
-from tests.pipeline.workers.cases.lamb import claim_fp16
 from tests.pipeline.workers.runs import run_one
+from tests.pipeline.workers.training import claim_fp16
 
 PACKAGES = tuple(str(Path(package.__file__ or "").parent) + os.sep for package in (deepspeed, pipeline))
 

@@ -22,7 +22,7 @@ import torch
 from pipeline import pretrain
 from pipeline.checkpoint.save_and_load import Saver
 from tests.model import flash_stand_in
-from tests.pipeline.workers.cases.lamb import claim_fp16
+from tests.pipeline.workers.training import claim_fp16
 
 
 class Ended(NamedTuple):

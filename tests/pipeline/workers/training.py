@@ -86,6 +86,13 @@ def config(stage: int, precision: str, world: int, accumulation: int = 1, **extr
     return settings
 
 
+def claim_fp16() -> None:
+    """Makes DeepSpeed accept fp16 on this processor. It rejects fp16 there, but torch supports it."""
+    from deepspeed.accelerator import get_accelerator
+
+    get_accelerator().is_fp16_supported = lambda: True
+
+
 def groups(model: nn.Module) -> list[dict[str, Any]]:
     """LAMB's two groups, the first split in two with settings of their own, the learning rate among them."""
     scaled, plain = ({**group, "rate_share": 1.0} for group in parameter_groups(model, weight_decay=0.02))

@@ -106,7 +106,6 @@ def test_glue(name, tmp_path):
         ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\t5.1"], r"line 2: the score 5\.1 is no number"),
         ("rte", "test.tsv", ["index\tsentence1\tsentence2", "4\tx\ty", "4\tz\tw"], "split test has two examples '4'"),
         ("rte", "test.tsv", ["index\tsentence1\tsentence2", "x7\tx\ty"], "line 2: the index 'x7' is no whole number"),
-        ("sst2", "train.tsv", ["sentence\tlabel"], "holds no example"),
     ],
 )  # fmt: skip
 def test_mistakes_in_glue(name, file, lines, message, tmp_path):

@@ -58,11 +58,6 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
         ("squad2", json.dumps({"version": "v2.0"}), r"train\.json lacks the key data; check --data and --task"),
         ("squad2", json.dumps(squad({**QUESTION, "question": None})), "question q1: column 'question' is empty"),
         (
-            "squad2",
-            json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 1e999}]})),
-            "answer_start",
-        ),
-        (
             "squad1",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
             r"train\.json, question q1: the row says that '1905' is at character 24 .*, where ' 190' is",
@@ -113,7 +108,6 @@ def test_race(tmp_path):
         ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
         (json.dumps({**RACE, "answers": ["B", "E"]}), "line 2: the right choice 'E' is none of 'A', 'B'"),
         (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
-        (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):

@@ -14,7 +14,7 @@ from data_prep.text.text_encoder import Encoder
 from data_prep.text.vocabulary import CLS_ID, SEP_ID
 from pipeline.analysis.comparison import estimate_of, gain_of
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.kinds.tagging import TagExample, TagFeatures, entities, is_entity_scheme
+from pipeline.tasks.kinds.tagging import TagExample, TagFeatures, entities
 from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.task import Columns
 
@@ -128,12 +128,6 @@ def test_the_metrics_by_hand():
     assert nothing == {"entity_f1": 0.0, "entity_precision": 0.0, "entity_recall": 0.0, "accuracy": 1.0}
 
 
-def test_which_tags_mark_entities():
-    assert is_entity_scheme(LABELS)
-    assert is_entity_scheme(("B-X", "E-X", "I-X", "O", "S-X"))
-    assert not is_entity_scheme(("O", "X-PER"))
-
-
 def test_estimates_and_gains():
     one, best = logits_of(FOUND * 9, TRUE * 9), logits_of(TRUE * 9, TRUE * 9)
     estimate = estimate_of(NAMES, one)
@@ -146,16 +140,3 @@ def test_estimates_and_gains():
     assert estimate_of(NAMES, dataclasses.replace(one, labels=None)) is None
     with pytest.raises(ValueError, match="the numbers of tokens differ"):
         gain_of(NAMES, logits_of(["O O", "O"], ["O O", "O"]), logits_of(["O", "O O"], ["O", "O O"]))
-
-
-def test_the_order_of_texts_and_the_file(tmp_path):
-    logits = logits_of(FOUND)
-    turned = logits.aligned(logits_of(FOUND[::-1], ids=["2", "1", "0"]))
-    assert turned.lengths.tolist() == [6, 2, 4]
-    assert turned.labels.tolist()[-4:] == logits.labels.tolist()[:4]
-    assert turned.predictions().tolist()[:6] == logits.predictions().tolist()[-6:]
-    turned.save(tmp_path / "dev.npz")
-    again = Logits.load(tmp_path / "dev.npz")
-    np.testing.assert_array_equal(again.aligned(logits).logits, logits.logits)
-    with pytest.raises(ValueError, match="11 rows, but 12 logits"):
-        dataclasses.replace(logits, lengths=np.array([4, 2, 5]))

@@ -10,7 +10,6 @@ from data_prep.text.text_encoder import Encoder
 from model.classification import multi_label_sums, regression_sums
 from pipeline.data.packed_rows import sequence_length
 from pipeline.tasks.kinds.choices import ChoiceExample, ChoiceFeatures, query
-from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.kinds.texts import TextExample, TextFeatures
 from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.registry import TASKS
@@ -141,10 +140,3 @@ def test_any_number_of_labels(vocabulary):
     assert records["0"]["probabilities"]["a"] == pytest.approx(torch.sigmoid(torch.tensor(2.0)).item())
     low, high = task.kind.interval(task, "f1_micro", found)
     assert 0.0 <= low <= 4 / 6 <= high <= 1.0
-
-
-def test_labels_of_several_are_kept_in_the_file(tmp_path):
-    labels = np.array([[1, 0], [0, 0]], np.float32)
-    written = Logits(np.array(["0", "1"]), np.ones((2, 2), np.float32), labels)
-    written.save(tmp_path / "dev.npz")
-    np.testing.assert_array_equal(Logits.load(tmp_path / "dev.npz").labels, labels)

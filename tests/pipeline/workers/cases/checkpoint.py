@@ -24,7 +24,7 @@ from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS
 from tests.pipeline.workers import training
-from tests.pipeline.workers.cases.lamb import claim_fp16
+from tests.pipeline.workers.training import claim_fp16
 
 SAVED_AT, END = 4, 7
 

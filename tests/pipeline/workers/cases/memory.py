@@ -4,11 +4,9 @@ import gc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.engine import zero_layout
@@ -31,7 +29,6 @@ class Case:
     dropout: float = 0.0
     accumulation: int = 2
     accumulates: str | None = None
-    layers: int | None = None  # instead of the preset's
 
     @property
     def predictions(self) -> int:
@@ -39,13 +36,11 @@ class Case:
 
     @property
     def config(self) -> AlbertConfig:
-        changed = {} if self.layers is None else {"num_hidden_layers": self.layers}
         return AlbertConfig.preset(
             self.preset,
             max_position_embeddings=self.length,
             hidden_dropout_prob=self.dropout,
             attention_probs_dropout_prob=0.0,
-            **changed,
         )
 
 
@@ -82,16 +77,6 @@ def settings(case: Case) -> dict[str, Any]:
     if case.accumulates is not None:
         json["data_types"] = {"grad_accum_dtype": case.accumulates}
     return json | ({} if case.precision == "fp32" else {case.precision: {"enabled": True}})
-
-
-class NoProducts(TorchDispatchMode):
-    """Gives zeros for matrix products. They take as much memory, and in bf16 some processors compute them slowly."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default):
-            left, right = args[-2:]
-            return left.new_zeros(*left.shape[:-1], right.shape[-1])
-        return func(*args, **(kwargs or {}))
 
 
 def total(tensors: Iterable[Tensor | None]) -> int:
@@ -159,9 +144,7 @@ def measure(case: Case) -> dict[str, float]:
     import deepspeed
 
     torch.manual_seed(0)
-    # Drawing takes long, and other values take no other memory. They must be finite, or there is no update.
-    with mock.patch.object(torch.nn.init, "trunc_normal_", lambda tensor, *_, **__: tensor.data.zero_()):
-        model = AlbertForPreTraining(case.config, ExecutionOptions(case.checkpointing, chunked_loss=True))
+    model = AlbertForPreTraining(case.config, ExecutionOptions(case.checkpointing, chunked_loss=True))
     engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(parameter_groups(model)), config=settings(case))
     zero_layout.attach(engine)
     inputs = batch(case)
@@ -183,15 +166,14 @@ def measure(case: Case) -> dict[str, float]:
                 hooks.append(
                     block.query_key_value.register_forward_hook(lambda _, __, made, kept=kept: kept.append(made.weight))
                 )
-            with NoProducts(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 output = engine(**inputs)
             for hook in hooks:
                 hook.remove()
             found["activations"] = total(kept)
             found["weights"] = max(found["weights"], weights(engine))
             kept.clear()
-            with NoProducts():
-                engine.backward((output.mlm_loss_sum + output.sentence_loss_sum) / 100)
+            engine.backward((output.mlm_loss_sum + output.sentence_loss_sum) / 100)
             found["gradients"] = max(found["gradients"], gradients(engine))
             engine.step()
     found["buckets"] = max(buckets)
