@@ -31,18 +31,11 @@ def run(name, place, replaced=()):
     return "".join(output.get("text", "") for output in outputs).splitlines()
 
 
-@pytest.fixture(scope="module")
-def printed():
-    return run("from_text_to_fill_mask.ipynb", EXAMPLES)
-
-
-def test_masks_are_those_of_the_epoch(printed):
+def test_the_masks_are_those_of_the_epoch_and_a_mask_is_filled():
+    printed = run("from_text_to_fill_mask.ipynb", EXAMPLES)
     first, second, again = [line.partition(": ")[2] for line in printed if line.startswith("epoch ")]
     assert first == again != second
     assert "[MASK]" in first
-
-
-def test_the_loss_falls_and_a_mask_is_filled(printed):
     losses = [float(line.split("MLM loss ")[1].split()[0]) for line in printed if "MLM loss" in line]
     assert len(losses) > 3
     assert losses[-1] < 0.8 * losses[0]

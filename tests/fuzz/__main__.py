@@ -2,22 +2,19 @@
 
     python -m tests.fuzz [--cases 1000] [--seed 0] [--command NAME]
 
-Half of the damaged files get the right hash again. A command must end with status 0, or with status 2 and one line that
-begins with "error: ". It must end in time, take less than 2 GiB, and change nothing outside of its output.
+Half of the damaged files get the right hash again. A command must end in time with status 0, or with status 2 and one
+line that begins with "error: ", and change nothing outside of its output.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import random
-import resource
 import shutil
+import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +24,10 @@ from tests.data_prep import corpora
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.sharing import runs
 from tests.pipeline.tasks import own_files, task_files
+from tests.pipeline.workers import forked
 
-TIME_LIMIT = 300
-"""Seconds of processor time."""
-MEMORY_LIMIT = 2 << 30
+SECONDS = 600
+"""In which a command must end."""
 CHECKPOINT = "run/checkpoints/*/*"
 COMMANDS = {
     "extract": ("data_prep extract --source jsonl --input @/records --out @/out", "records/*"),
@@ -86,9 +83,8 @@ def make_inputs(root: Path) -> None:
     own_files.write(root / "new.csv", {"sentence1": ["One text."] * 9, "sentence2": ["Another."] * 9})
     config = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.001}}}
     (root / "deepspeed.json").write_text(json.dumps(config))
-    (root / "records").mkdir()
-    lines = [json.dumps({"id": str(n), "text": f"A text about number {n}. It has two sentences."}) for n in range(40)]
-    (root / "records" / "records.jsonl").write_text("\n".join(lines) + "\n")
+    texts = [f"A text about number {n}. It has two sentences." for n in range(40)]
+    own_files.write(root / "records" / "records.jsonl", {"id": [str(n) for n in range(40)], "text": texts})
     (root / "victim").write_text("of a person")
 
 
@@ -96,34 +92,28 @@ def damage(path: Path, rng: random.Random) -> str:
     """Changes a file, and returns what was done."""
     content = path.read_bytes()
     if path.suffix in (".json", ".jsonl") and rng.random() < 0.6:
-        with contextlib.suppress(ValueError, IndexError):
-            lines = content.decode().splitlines() if path.suffix == ".jsonl" else [content.decode()]
-            number = rng.randrange(len(lines))
-            value = json.loads(lines[number])
-            container, key = rng.choice(list(places(value)))
-            change = rng.choice(("replace", "drop", "text", "list"))
-            if change == "drop":
-                del container[key]
-            else:
-                new = {"replace": rng.choice(VALUES), "text": str(container[key]), "list": [container[key]]}
-                container[key] = new[change]
+        lines = content.decode().splitlines() if path.suffix == ".jsonl" else [content.decode()]
+        number = rng.randrange(len(lines))
+        value = json.loads(lines[number])
+        if found := list(places(value)):
+            container, key = rng.choice(found)
+            container[key] = rng.choice((rng.choice(VALUES), str(container[key]), [container[key]]))
             lines[number] = json.dumps(value)
             path.write_text("\n".join(lines) + "\n")
-            return f"{change} {key}"
-    kind = rng.choice(("truncate", "flip", "overwrite", "append", "garble", "deep", "missing", "fifo", "directory"))
-    if kind in ("missing", "fifo", "directory"):
+            return f"another value of {key}"
+    kind = rng.choice(("truncate", "flip", "append", "garble", "deep", "missing", "fifo"))
+    if kind in ("missing", "fifo"):
         path.unlink()
-        {"missing": lambda _: None, "fifo": os.mkfifo, "directory": Path.mkdir}[kind](path)
+        if kind == "fifo":
+            os.mkfifo(path)
         return kind
     place = rng.randrange(len(content) + 1)
-    word = rng.choice((b"\xff" * 8, b"\0" * 8, b"\x7f" + b"\xff" * 7))
     changed = {
         "truncate": content[:place],
         "flip": content[:place] + rng.randbytes(1) + content[place + 1 :],
-        "overwrite": content[:place] + word + content[place + 8 :],
         "append": content + rng.choice((b"\n", b"{}", b"\0" * 100)),
         "garble": rng.randbytes(len(content)),
-        "deep": b"[" * rng.choice((150, 100_000)),
+        "deep": b"[" * 100_000,
     }
     path.write_bytes(changed[kind])
     return kind
@@ -153,36 +143,17 @@ def seal(path: Path) -> bool:
     return True
 
 
-def run_case(words: list[str], root: Path, errors: Path) -> str:
-    """Runs a command in a child process, and returns what is wrong with its end, or ""."""
+def run_case(words: list[str], root: Path) -> str:
+    """Runs a command in a forked process, and returns what is wrong with its end, or ""."""
     before = snapshot(root)
-    child = os.fork()
-    if not child:
-        status: object = 1
-        try:
-            os.chdir(root.parent)
-            for number, path in ((1, Path(os.devnull)), (2, errors)):
-                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-            sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
-            resource.setrlimit(resource.RLIMIT_CPU, (TIME_LIMIT, TIME_LIMIT))
-            sys.argv = words
-            module = import_module(words[0])
-            status = (data_prep.entry() if words[0] == "data_prep" else module.main(words[1:])) or 0
-        except SystemExit as error:
-            status = error.code or 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status if isinstance(status, int) else 1)
-    _, wait_status, usage = os.wait4(child, 0)
-    status = os.waitstatus_to_exitcode(wait_status)
-    lines = errors.read_text(errors="replace").splitlines()
+    try:
+        ended = forked.run_module(words[0], words[1:], Path.cwd(), os.environ | {"DS_ACCELERATOR": "cpu"}, SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"took more than {SECONDS} s"
+    lines = ended.stderr.splitlines()
     said = [line for line in lines if line.startswith("error: ")]
-    if status not in (0, 2) or (status == 2 and said != lines[-1:]):
-        return f"status {status}: " + "\n".join(lines[-30:])
-    if usage.ru_maxrss << 10 > MEMORY_LIMIT:
-        return f"took {usage.ru_maxrss / 2**20:.1f} GiB"
+    if ended.returncode not in (0, 2) or (ended.returncode == 2 and said != lines[-1:]):
+        return f"status {ended.returncode}: " + "\n".join(lines[-30:])
     after = snapshot(root)
     changed = [name for name in before | after if before.get(name) != after.get(name)]
     return f"changed {changed[:3]}" if changed else ""
@@ -206,16 +177,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         valid, root = Path(place, "valid"), Path(place, "inputs")
         valid.mkdir()
-        # A child makes them: the threads of libraries that it starts would be lost in later forks.
-        if not (child := os.fork()):
-            try:
-                make_inputs(valid)
-                os._exit(0)
-            finally:
-                traceback.print_exc()
-                os._exit(1)
-        if os.waitpid(child, 0)[1]:
-            return 1
+        make_inputs(valid)
         for number in range(-len(names), args.cases):  # each command on valid inputs first
             name = names[number % len(names)]
             rng = random.Random(f"{name} {args.seed} {number}")
@@ -229,11 +191,9 @@ def main() -> int:
                 case = f"{name} {number}: {damage(path, rng)} of {path.relative_to(root)}"
                 if path.is_file() and rng.random() < 0.5 and seal(path):
                     case += ", sealed"
-            if fault := run_case([word.replace("@", str(root)) for word in words.split()], root, Path(place, "stderr")):
+            if fault := run_case([word.replace("@", str(root)) for word in words.split()], root):
                 faults += 1
                 print(f"FAULT {case}\n{fault}\n", flush=True)
-            if number > 0 and number % 100 == 99:
-                print(f"{number + 1} cases, {faults} faults", flush=True)
     print(f"{args.cases} cases, {faults} faults")
     return 1 if faults else 0
 

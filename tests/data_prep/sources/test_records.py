@@ -275,17 +275,3 @@ def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytes
         Hub([str(dataset)], None, "tests", Fields())
     with pytest.raises(UserError, match="has 0 columns called 'body'; choose --text-field among page, text"):
         Hub([str(dataset)], None, "train", Fields(text="body"))
-
-
-def test_small_files_share_a_unit(tmp_path: Path) -> None:
-    for number in range(500):
-        line = json.dumps({"text": f"It is {number}."}).encode() + b"\n"
-        (tmp_path / f"{number:03d}.jsonl.gz").write_bytes(gzip.compress(line))
-    pq.write_table(pa.table({"text": ["It is so."]}), tmp_path / "z.parquet")
-    size = sum(file.stat().st_size for file in tmp_path.iterdir())
-    assert len(Records([tmp_path], Fields(), 1 << 20).units) == 1
-    assert 3 <= len(Records([tmp_path], Fields(), size // 3).units) <= 5
-    alone = read(tmp_path, Fields(), 1)
-    assert len(alone) == 501
-    assert read(tmp_path, Fields(), size // 3) == read(tmp_path, Fields()) == alone
-    assert read(tmp_path, Fields(per_document=2)) == alone, "a file is cut by itself"

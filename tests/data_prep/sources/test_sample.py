@@ -36,9 +36,3 @@ def test_what_is_not_the_sample_is_refused_and_nothing_is_left_of_wrong_archives
     for path in (tmp_path, tmp_path / "file"):
         with pytest.raises(UserError, match="is not the sample corpus"):
             run(path)
-
-
-def test_pip_fails_with_its_reason(tmp_path: Path) -> None:
-    archive = sample.GENSIM._replace(options=f"{sample.GENSIM.options} --no-index")
-    with pytest.raises(UserError, match=r"pip could not fetch gensim==4\.4\.0 \(No matching distribution .*\); check"):
-        sample.fetch(archive, tmp_path)

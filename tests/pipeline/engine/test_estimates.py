@@ -23,7 +23,7 @@ CASES = {
         *TINY,
         *(Case("albert-tiny", stage, "fp32") for stage in (0, 3)),
         Case("albert-tiny", 1, "bf16", checkpointing="layer"),
-        Case("albert-tiny", 1, "fp32", dropout=0.1),
+        Case("albert-base", 1, "fp32", rows=1, length=64, dropout=0.1),
     ],
     2: [
         *TINY,

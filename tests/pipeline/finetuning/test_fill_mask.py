@@ -1,14 +1,14 @@
 """The pieces in the place of [MASK] are those of `transformers`' fill-mask on the export."""
 
 import pytest
-import torch
 import transformers
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, huggingface
+from model import huggingface
 from pipeline import predict
 from pipeline.finetuning import predictor
+from tests.pipeline.pretraining import trained_models
 from tests.pipeline.sharing import runs
 
 TEXTS = [
@@ -27,16 +27,9 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def small(corpus, tmp_path_factory):
     """A model with random weights, its vocabulary, and its export."""
-    vocabulary = Vocabulary.load(corpus.vocabulary)
-    config = AlbertConfig.preset(
-        "albert-tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=4, intermediate_size=64,
-        embedding_size=16, vocab_size=len(vocabulary), max_position_embeddings=32, initializer_range=0.5,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = AlbertForPreTraining(config).eval()
-    directory = tmp_path_factory.mktemp("export")
-    huggingface.save(model, directory, corpus.vocabulary)
-    return model, vocabulary, directory
+    sizes = {"max_position_embeddings": 32, "initializer_range": 0.5}
+    directory = trained_models.export(tmp_path_factory.mktemp("export"), corpus.vocabulary, **sizes)
+    return huggingface.load(directory).eval(), Vocabulary.load(corpus.vocabulary), directory
 
 
 @pytest.mark.parametrize("text", TEXTS)

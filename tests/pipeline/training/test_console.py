@@ -50,12 +50,6 @@ def test_few_lines_and_always_the_first_and_the_last():
     assert printed == [1, *range(11, 100, int(LINE_SECONDS)), 100]
 
 
-def test_the_time_left_is_that_of_this_start_and_within_the_limit():
-    lines = Lines(300, first=100, max_hours=1.0)
-    assert "20 s left" in lines.log(200, 20.0, seconds=100.0)
-    assert "7 s left" in lines.log(250, 40.0, seconds=3593.0)
-
-
 def test_an_evaluation_shows_only_what_is_trained():
     line = evaluation_line(20, Evaluation(evaluation(20), 0.1, "mlm_loss", ("mlm", "sop")))
     assert line == "step 20: held out  mlm 6.500 (10.0 %)  sop 60.0 %  MLM loss 10.0 % above the unigram entropy"

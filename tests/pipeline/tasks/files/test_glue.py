@@ -120,13 +120,6 @@ def test_the_last_line_is_an_example_with_any_line_end(tmp_path):
         assert [one.label for one in reading.read(TASKS["sst2"], str(tmp_path))["train"]] == [1, 0]
 
 
-def test_examples_keep_their_numbers_if_rows_before_them_are_left_out(tmp_path):
-    """Earlier runs know them by these: their logits are compared, and the digest of the data is."""
-    for file, lines in GLUE_FILES["qqp"].items():
-        write(tmp_path / file, *lines)
-    assert [one.id for one in reading.read(TASKS["qqp"], str(tmp_path))["train"]] == ["0", "2"]
-
-
 def test_a_test_file_with_labels_keeps_its_index(tmp_path):
     write(tmp_path / "test.tsv", "sentence1\tsentence2\tlabel\tindex", "x\ty\tentailment\t7")
     (example,) = reading.read(TASKS["rte"], str(tmp_path))["test"]
