@@ -148,7 +148,7 @@ def test_spans_begin_at_words() -> None:
 
 def test_parts_by_hand() -> None:
     # Sentences 0-4, 4-8, 8-12, 12-16, 16-24, 24-25 and 25-40.
-    ends = np.array([4, 8, 12, 16, 24, 25, 40])
+    ends = np.array([4, 8, 12, 16, 16, 24, 25, 40])  # one sentence has no tokens, and is none
     spans = [
         # start, stop, draw, (lead, a, b, trail)
         (0, 10, 0.0, (0, 4, 4, 2)),  # sentences 0-4 and 4-8, and the beginning of 8-12
@@ -162,11 +162,6 @@ def test_parts_by_hand() -> None:
     starts, stops, draws, expected = zip(*spans)
     parts = divide(np.array(starts), np.array(stops), ends, np.array(draws))
     assert list(zip(*(part.tolist() for part in parts))) == list(expected)
-
-
-def test_a_sentence_without_tokens_is_no_sentence() -> None:
-    parts = divide(np.array([0]), np.array([8]), np.array([4, 4, 8, 8]), np.array([0.9]))
-    assert [part.tolist() for part in parts] == [[0], [4], [4], [0]]
 
 
 def test_seed_and_document_give_the_same_pairs_for_ever() -> None:
@@ -226,11 +221,11 @@ def test_lengths_do_not_tell_the_order(sentences_in_document: int, short_probabi
         assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 16  # chi-square, one degree of freedom
 
 
-def best_fit_decreasing(costs: list[int], capacity: int, max_pairs_in_row: int) -> list[int]:
+def best_fit_decreasing(costs: list[int], capacity: int) -> list[int]:
     """Runs the textbook algorithm, which searches every row for every pair. Returns the sorted sums of the rows."""
     rows: list[list[int]] = []
     for cost in sorted(costs, reverse=True):
-        fitting = [row for row in rows if sum(row) + cost <= capacity and len(row) < max_pairs_in_row]
+        fitting = [row for row in rows if sum(row) + cost <= capacity]
         if fitting:
             max(fitting, key=sum).append(cost)
         else:
@@ -240,20 +235,17 @@ def best_fit_decreasing(costs: list[int], capacity: int, max_pairs_in_row: int) 
 
 @given(costs=st.lists(st.integers(3, 64), max_size=150), max_pairs_in_row=st.sampled_from([1, 4, 150]))
 @settings(max_examples=200, deadline=None)
-def test_rows_are_within_bounds_and_numbered_by_their_first_pair(costs: list[int], max_pairs_in_row: int) -> None:
+def test_it_is_best_fit_decreasing_and_rows_are_numbered_by_their_first_pair(
+    costs: list[int], max_pairs_in_row: int
+) -> None:
     rows = pack(np.array(costs, np.int64), 64, max_pairs_in_row)
     assert len(rows) == len(costs)
-    sums, pairs = np.bincount(rows, weights=costs), np.bincount(rows)
-    assert (sums <= 64).all()
-    assert (pairs <= max_pairs_in_row).all()
+    sums = np.bincount(rows, weights=costs).astype(int).tolist()
+    assert max(sums, default=0) <= 64
+    assert np.bincount(rows).max(initial=0) <= max_pairs_in_row
     assert list(dict.fromkeys(rows.tolist())) == list(range(len(sums)))
-
-
-@given(costs=st.lists(st.integers(3, 64), max_size=100))
-@settings(max_examples=100, deadline=None)
-def test_it_is_best_fit_decreasing(costs: list[int]) -> None:
-    rows = pack(np.array(costs, np.int64), 64, len(costs) + 1)
-    assert sorted(np.bincount(rows, weights=costs).astype(int).tolist()) == best_fit_decreasing(costs, 64, 101)
+    if max_pairs_in_row == 150:
+        assert sorted(sums) == best_fit_decreasing(costs, 64)
 
 
 def test_positions_count_the_special_tokens() -> None:

@@ -75,12 +75,7 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
     ("files", "message"),
     [
         ({}, "holds no model"),
-        ({"settings.json": "{"}, "is no valid JSON"),
         ({"settings.json": "{}"}, "has format None"),
-        (
-            {"settings.json": FINETUNED},
-            "is a fine-tuning run that has not finished",
-        ),
         (
             {"settings.json": FINETUNED, "results.json": "{}"},
             "is a fine-tuning run that has not finished",

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.training import metrics_file, trackers
-from pipeline.training.training_task import Evaluation
 from tests.pipeline.training.made_records import TASK_RECORD, open_log
 
 
@@ -53,14 +52,6 @@ def test_the_records_before_a_save_are_durable(tmp_path, monkeypatch):
     log.on_end()
 
 
-def test_other_ranks_write_nothing(tmp_path):
-    other, _ = open_log(tmp_path, rank=1, track=["wandb"])
-    other.log(10, {"loss": 1.0})
-    other.on_end()
-    assert list(tmp_path.iterdir()) == []
-    assert metrics_file.last_record(tmp_path, "train") is None
-
-
 def test_trackers_get_the_curves_of_tensorboard(tmp_path, monkeypatch):
     opened, points, ended = [], [], []
     tracker = SimpleNamespace(id="1", log=lambda *point: points.append(point), close=ended.append)
@@ -75,16 +66,6 @@ def test_trackers_get_the_curves_of_tensorboard(tmp_path, monkeypatch):
     assert (opened, ended) == ([(tmp_path.name, None, settings, tmp_path)], [True])
     (first, _) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first["trust_ratios"] == {"w": None}
-
-
-def test_the_first_point_of_the_curves_is_no_record(tmp_path):
-    log, _ = open_log(tmp_path)
-    log.on_trial(Evaluation({"loss": 9.0}, 0.5, "loss"), 0.1)
-    log.on_end()
-    assert (tmp_path / "metrics.jsonl").read_text() == ""
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [event.step for event in events.Scalars("eval/loss")] == [0]
 
 
 def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):

@@ -11,7 +11,7 @@ from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.step_metrics import Meter, StepMetrics, Throughput, sum_over_ranks
+from pipeline.training.step_metrics import Meter, StepMetrics, Throughput
 from pipeline.training.training_run import Lap, TrainingRun, TrainState
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
@@ -53,19 +53,6 @@ def test_a_batch_without_a_finite_loss_counts_its_tokens_and_rows_alone(loss: fl
     meter.add(batch(1, 2, 3, 4))
     meter.add(batch(loss, 20, 30, 40))
     assert meter.totals() == MeterSums(loss=1, tokens=22, rows=33, labels=4)
-
-
-def test_vectors_are_summed_in_one_collective_and_keep_their_names() -> None:
-    asked = []
-
-    def double(values):
-        asked.append(values)
-        return lambda: [2 * value for value in values]
-
-    found = sum_over_ranks(SimpleNamespace(begin_sum=double), [1.0, 0.0], [0.5], MeterSums(3.0, 4.0, 5.0, 6.0), [])
-    assert asked == [[1.0, 0.0, 0.5, 3.0, 4.0, 5.0, 6.0]]
-    assert found == [[2.0, 0.0], [1.0], MeterSums(6.0, 8.0, 10.0, 12.0), []]
-    assert isinstance(found[2], MeterSums)
 
 
 def test_speeds_of_a_lap() -> None:
@@ -129,12 +116,6 @@ def make_step_metrics(rank: int, throughput: Any = None) -> tuple[StepMetrics, T
         data_progress=lambda samples: {"epochs": samples / 100},
     )
     return StepMetrics(run, task, throughput), run
-
-
-def test_only_rank_0_continues_from_the_sums_of_a_checkpoint() -> None:
-    """They are over all ranks: each rank's would count them again."""
-    assert make_step_metrics(0)[0].meter.totals() == Sums(loss=1, tokens=50, rows=5)
-    assert make_step_metrics(1)[0].meter.totals() == Sums(0, 0, 0)
 
 
 def test_a_record_has_all_sums_and_the_speed_of_this_start_alone(monkeypatch: pytest.MonkeyPatch) -> None:

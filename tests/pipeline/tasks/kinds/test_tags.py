@@ -3,7 +3,6 @@
 The hand-computed tables were compared with seqeval 1.2.2.
 """
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 
 from data_prep.text.text_encoder import Encoder
 from data_prep.text.vocabulary import CLS_ID, SEP_ID
-from pipeline.analysis.comparison import estimate_of, gain_of
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.kinds.tagging import TagExample, TagFeatures, entities
 from pipeline.tasks.own_tasks import OwnRecord, make_task
@@ -126,17 +124,3 @@ def test_the_metrics_by_hand():
     assert set(perfect.values()) == {1.0}
     nothing = NAMES.kind.metrics(NAMES, logits_of(["O O"], ["O O"]))
     assert nothing == {"entity_f1": 0.0, "entity_precision": 0.0, "entity_recall": 0.0, "accuracy": 1.0}
-
-
-def test_estimates_and_gains():
-    one, best = logits_of(FOUND * 9, TRUE * 9), logits_of(TRUE * 9, TRUE * 9)
-    estimate = estimate_of(NAMES, one)
-    assert estimate.value == pytest.approx(40.0)
-    assert estimate.interval[0] < 40.0 < estimate.interval[1]
-    assert estimate.majority == 0.0
-    assert gain_of(NAMES, best, best.aligned(logits_of(FOUND[::-1] * 9, TRUE[::-1] * 9, best.ids[::-1]))) == (0.0, 0.0)
-    low, high = gain_of(NAMES, best, one)
-    assert 0 < low < 60.0 < high
-    assert estimate_of(NAMES, dataclasses.replace(one, labels=None)) is None
-    with pytest.raises(ValueError, match="the numbers of tokens differ"):
-        gain_of(NAMES, logits_of(["O O", "O"], ["O O", "O"]), logits_of(["O", "O O"], ["O", "O O"]))
