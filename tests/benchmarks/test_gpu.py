@@ -1,7 +1,6 @@
 """`make gpu`: its parts work at a tiny size on the processor, it goes on where it ended, and its page is read."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import page, speed
 from benchmarks.gpu import parts as gpu_parts
 from benchmarks.gpu.parts import parts
-from benchmarks.gpu.place import Place
 from benchmarks.shared import systems
 from pipeline.engine import hardware
 from tests.pipeline.test_pretrain import Job as ForkedJob
@@ -98,25 +96,3 @@ def test_variants_that_fail_leave_the_other_figures(tmp_path: Path, monkeypatch:
     ):
         assert message in found["error"]
         assert message in page.markdown(result)
-
-
-def test_a_part_that_is_ended_keeps_what_it_has_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for the part's process writes a first figure, and then compiles for too long."""
-    name = "speed-albert-base-128-bf16"
-    file = tmp_path / f"{name}.json"
-
-    class Slow(subprocess.Popen[bytes]):
-        def __init__(self, words: list[str], **more: Any) -> None:
-            file.write_text('{"gains": {"compile": 1.5}}')
-            super().__init__(["sleep", "3600"], **more)
-
-        def wait(self, timeout: float | None = None) -> int:
-            if timeout is not None:
-                raise subprocess.TimeoutExpired("sleep", timeout)
-            return super().wait()
-
-    monkeypatch.setattr(gpu.subprocess, "Popen", Slow)
-    (part,) = [part for part in parts() if part.name == name]
-    gpu._run_alone(part, Place(torch.device("cpu"), True, tmp_path))
-    found = json.loads(file.read_text())
-    assert (found["gains"], found["error"]) == ({"compile": 1.5}, "took more than 590 seconds")

@@ -22,14 +22,6 @@ def check(cluster, hosts, data, output, keepalive=KEEPALIVE):
     return process.returncode, said.splitlines()
 
 
-def test_hosts_that_can_train(cluster, corpus, tmp_path):
-    status, lines = check(cluster, {"node1": 1, "node2": 1}, corpus.train, tmp_path / "runs" / "new")
-    assert status == 0, lines
-    assert len(lines) == 1
-    assert lines[0].startswith("2 hosts, 2 slots: ready (")
-    assert not any(tmp_path.iterdir())
-
-
 @pytest.fixture
 def sick(cluster, corpus, tmp_path):
     """A host with other code and packages, damaged data, a folder of its own."""

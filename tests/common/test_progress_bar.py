@@ -39,8 +39,6 @@ def test_what_an_earlier_run_has_done_says_nothing_of_the_speed(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with Progress("shards", 1000, "rows") as shown:
         shown.resume(900)
-        assert shown._bar is not None
-        assert (shown._bar.n, shown._bar.initial) == (900, 900)
     assert "900/1000" in capsys.readouterr().err
 
 

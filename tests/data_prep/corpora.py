@@ -166,3 +166,9 @@ def descendants(pid: int) -> list[int]:
     except (FileNotFoundError, ProcessLookupError):
         return []
     return [found for child in map(int, children) for found in (child, *descendants(child))]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Returns the bytes of every file below a directory, by its path there."""
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}

@@ -9,7 +9,6 @@ a shell; all other modules are forked from a process that has imported torch and
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -105,9 +104,10 @@ def _run(checkout: Path, command: str) -> str:
         environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
         result = forked.run_module(*found, checkout, environment, timeout=1500)
     else:
-        script = "\n".join([*SETUP, f"cd {shlex.quote(str(checkout))}", command])
-        shell = ["bash", "-euo", "pipefail", "-c", script]
-        result = subprocess.run(shell, env=environment, capture_output=True, text=True, timeout=1500, check=False)
+        shell = ["bash", "-euo", "pipefail", "-c", "\n".join([*SETUP, command])]
+        result = subprocess.run(
+            shell, cwd=checkout, env=environment, capture_output=True, text=True, timeout=1500, check=False
+        )
     assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
     return result.stdout
 

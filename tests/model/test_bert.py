@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import transformers
 
 from model import huggingface
-from tests.model.examples import randomise, tiny_config
+from tests.model.examples import randomise
 
 SMALL = {
     "vocab_size": 50,
@@ -25,23 +24,6 @@ def bert(**fields: Any) -> transformers.BertForPreTraining:
     model = transformers.BertForPreTraining(transformers.BertConfig(**SMALL | fields)).eval()
     randomise(model, seed=3)
     return model
-
-
-@pytest.mark.parametrize("kind", ["albert", "bert"])
-def test_an_encoder_that_was_saved_alone_is_read_without_heads(kind: str, tmp_path: Path) -> None:
-    if kind == "bert":
-        encoder: Any = bert().bert
-    else:
-        fields = tiny_config().to_dict()
-        known = {name: fields[name] for name in transformers.AlbertConfig().to_dict() if name in fields}
-        encoder = transformers.AlbertModel(transformers.AlbertConfig(**known))
-    encoder.save_pretrained(tmp_path)
-    config, tensors, fields = huggingface.read(tmp_path)
-    assert fields["model_type"] == kind
-    assert config.sentence_head is not None  # there is a pooler
-    assert all(name.startswith("albert.") for name in tensors)
-    ids = encoder.embeddings.word_embeddings.weight
-    assert torch.equal(tensors["albert.embeddings.word_embeddings.weight"], ids)
 
 
 @pytest.mark.parametrize("change", [{"is_decoder": True}, {"position_embedding_type": "relative_key"}])

@@ -134,26 +134,3 @@ def test_mistakes_are_one_line(more: list[str], message: str, capsys: pytest.Cap
     assert error.startswith("error: ")
     assert message in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("price", "line"), [(["2.5"], "cost: 5,473 at 2.5 for a GPU-hour"), (["0"], "cost: 0 at 0 for"), ([], "")]
-)
-def test_the_command_prints_every_part(price: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--nodes", "8", "--gpus-per-node", "8", "--gpu", "h100"]
-    assert plan.main([*COMMAND, *words, *(["--price-per-gpu-hour", *price] if price else [])]) == 0
-    printed = capsys.readouterr().out
-    for part in (
-        "albert-xxlarge, 223,158,450 parameters",
-        *(f"\n  {kind}  " for kind in ("weights", "gradients", "optimizer", "activations", "buffers", "update")),
-        "memory of a host: 0.54 GB for the copy of a checkpoint",
-        "largest micro-batch that fits: 86",
-        "assumed",
-        "in collectives",
-        "MFU",
-        "2,189 GPU-hours",
-        "18.75 GB for 7 checkpoints",
-        line,
-    ):
-        assert part in printed, part
-    assert ("cost" in printed) == bool(line)

@@ -41,17 +41,6 @@ def test_a_port_that_is_taken_is_a_problem(on_the_processor, capsys):
     assert ": 1 problem (" in verdict
 
 
-def test_what_differs_between_hosts_is_named_by_kind():
-    here = {"packages": {"a": "1", "b": "2"}, "code": {"x.py": "0a"}, "Python": {"": "3.11"}, "shards": {}}
-    there = {"packages": {"a": "1", "b": "3"}, "code": {"y.py": "0b"}, "Python": {"": "3.12"}, "shards": {}}
-    assert preflight.differences(here, here) == []
-    assert preflight.differences(there, here) == [
-        "other packages: b 3 (2 here); pip install -r requirements.txt",
-        "other code: x.py none (0a here), y.py 0b (none here); bring all hosts to the same commit, without changes",
-        "other Python: 3.12 (3.11 here); make the environment with the same one",
-    ]
-
-
 @pytest.mark.parametrize("name", ["file", "file/below"])
 def test_an_output_that_is_a_file_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str

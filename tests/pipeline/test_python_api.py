@@ -21,15 +21,6 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import corpus_seed
 
 
-def test_arguments_become_the_words_of_the_command(tmp_path):
-    words = api._words(
-        {"data": [tmp_path, "b:2"], "deepspeed_config": "x.json", "max_hours": 1.5, "compile": True, "stage": None}
-        | {"save_interval": 7, "bias": False}
-    )
-    given = f"--data {tmp_path} b:2 --deepspeed_config x.json --max-hours 1.5 --compile --save-interval 7 --bias false"
-    assert words == given.split()
-
-
 def run(code):
     api._run([sys.executable, "-c", code])
 

@@ -56,15 +56,6 @@ def test_the_command(corpus):
     assert result.stdout.count(" in epoch 0: ") == 2
 
 
-def test_its_flags_change_the_masks(corpus, capsys):
-    shown = []
-    for replacement in ("1,0,0", "0,1,0", "0,0,1"):
-        assert show.main([str(corpus.train), "-n", "20", "--mask-replacement", replacement]) == 0
-        shown.append(capsys.readouterr().out.partition("unchanged.")[2])
-    assert [" > " in text for text in shown] == [False, True, False]
-    assert [" =}" in text for text in shown] == [False, True, True]  # a random piece may be the same
-
-
 @pytest.mark.parametrize("words", [["--row", "99999"], ["--epoch", "-1"]])
 def test_mistakes_are_one_line(corpus, capsys, words):
     assert show.main([str(corpus.train), *words]) == 2

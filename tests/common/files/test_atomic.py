@@ -58,16 +58,3 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left on device") as raised, atomic.replacing(tmp_path / "file"):
         raise OSError(errno.ENOSPC, "No space left on device")  # as `write` raises it
     assert raised.value.filename == str(tmp_path / "file")
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o007])
-def test_a_file_that_only_its_owner_may_read_gets_the_mode_of_the_umask(tmp_path: Path, umask: int) -> None:
-    path = tmp_path / "file"
-    path.touch(0o600)
-    before = os.umask(umask)
-    try:
-        atomic.set_default_mode(path)
-    finally:
-        os.umask(before)
-    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

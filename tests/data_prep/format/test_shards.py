@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,15 +71,11 @@ def test_no_file_stays_open(shard_directory: Path) -> None:
     assert kept[-1].tokens.sum() > 0  # the mapping is alive
 
 
-def test_threads_and_copies_read_the_same(shard_directory: Path) -> None:
-    rows, fresh = shards.open_shards(shard_directory), shards.open_shards(shard_directory)
-    expected = [row.tokens.sum() for row in rows]
-    with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: [row.tokens.sum() for row in fresh], range(4)):
-            assert found == expected
-    copied = pickle.loads(pickle.dumps(rows))
-    assert [row.tokens.sum() for row in copied] == expected
-    assert len(pickle.dumps(rows)) < 10_000  # not the rows themselves
+def test_a_copy_reads_the_same(shard_directory: Path) -> None:
+    rows = shards.open_shards(shard_directory)
+    copied = pickle.dumps(rows)
+    assert [row.tokens.sum() for row in pickle.loads(copied)] == [row.tokens.sum() for row in rows]
+    assert len(copied) < 10_000  # not the rows themselves
 
 
 def test_missing_and_truncated_files_are_named(copy: Path) -> None:

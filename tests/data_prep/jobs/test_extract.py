@@ -17,12 +17,6 @@ def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
     main(["extract", "--source", source, "--input", *map(str, inputs), "--out", str(out), *flags])
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
-
-
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
     """Writes 7 MB of records: seven work units of one megabyte."""
@@ -42,8 +36,8 @@ def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) 
     command = ["-m", "data_prep", "extract", "--source", "jsonl", "--input", lines, "--out", tmp_path / "three"]
     result = corpora.run([*command, *SMALL_UNITS], ranks=3)
     assert result.returncode == 0, result.stderr
-    assert contents(tmp_path / "three") == contents(tmp_path / "alone")
-    assert len(contents(tmp_path / "alone")) == 7 * 2 + 1  # documents.json
+    assert corpora.contents(tmp_path / "three") == corpora.contents(tmp_path / "alone")
+    assert len(corpora.contents(tmp_path / "alone")) == 7 * 2 + 1  # documents.json
     read = [d.id for split in ("train", "held_out") for d in corpora.read_documents([tmp_path / "alone"], split)]
     assert sorted(read) == sorted(f"r{index}" for index in range(7000))
 
@@ -58,7 +52,7 @@ def test_another_job_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyP
             run("books", [book.parent], out)
     assert (out / ".units").exists()
     run("books", [book.parent], out)
-    before = contents(out)
+    before = corpora.contents(out)
     assert set(before) == {"documents.json", "train-00000.parquet"}
     with pytest.raises(UserError, match=r"held_out is 0\.0 there, 0\.5 was asked for.*give another --out"):
         run("books", [book.parent], out, "--held-out", "0.5")
@@ -69,7 +63,7 @@ def test_another_job_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "c.jsonl").write_text('{"text": "It is c."}')
     with pytest.raises(UserError, match="source is 'books' there"):
         run("jsonl", [tmp_path / "c.jsonl"], out)
-    assert contents(out) == before
+    assert corpora.contents(out) == before
     part = out / "train-00000.parquet"
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has another size"):

@@ -32,7 +32,7 @@ def multistream(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def contents(path: Path) -> dict[str, bytes]:
     """Returns every file of a directory; for a vocabulary its two files."""
     if path.is_dir():
-        return {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+        return corpora.contents(path)
     return {suffix: path.with_suffix(suffix).read_bytes() for suffix in (".model", ".json")}
 
 

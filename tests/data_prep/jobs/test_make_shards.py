@@ -1,6 +1,5 @@
 """`shards` as a whole: every token once, equal bytes on any ranks, and its messages for mistakes."""
 
-import hashlib
 import os
 import resource
 import subprocess
@@ -31,10 +30,6 @@ def command(documents: Path, vocabulary: Path, out: Path) -> list[str | Path]:
     """The command of `shard_directory`, with smaller units."""
     job = ["-m", "tests.data_prep.small_units", "shards", "--documents", documents, "--vocab", vocabulary]
     return [*job, "--out", out, "--max-seq-length", "64"]
-
-
-def contents(directory: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
 
 
 @pytest.mark.parametrize(("length", "options"), [(64, ()), (128, ("--no-pack",))])
@@ -113,7 +108,7 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
 ) -> None:
     out, begun = tmp_path / "set", tmp_path / "begun"
     make(documents_directory, vocabulary_file, out)
-    before = contents(out)
+    before = corpora.contents(out)
     capsys.readouterr()
     make(documents_directory, vocabulary_file, out)
     assert "nothing to do" in capsys.readouterr().out
@@ -129,7 +124,7 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
     for place, holds in ((out, "shards of other options"), (begun, "an unfinished run of other options")):
         with pytest.raises(UserError, match=rf"holds {holds} \(rules_version is \d+ there, 1000 was asked for\)"):
             make(documents_directory, vocabulary_file, place)
-    assert contents(out) == before
+    assert corpora.contents(out) == before
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,6 @@ def test_ranks_share_the_units(tmp_path: Path) -> None:
     ("kind", "status", "reason"),
     [
         ("error", 1, "RuntimeError: the seventh seal"),
-        ("disk", 2, "the disk is full at /data/shard (No space left on device); free some space"),
         ("root", 2, "error: nothing to work on; bring something"),
     ],
 )

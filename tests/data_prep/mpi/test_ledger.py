@@ -27,15 +27,6 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_an_unfinished_run_goes_on_and_one_of_other_options_is_refused(tmp_path: Path) -> None:
-    begun(tmp_path, {"seed": 0}).write(3, Squared(n=1))
-    assert begun(tmp_path, {"seed": 0}).read_finished(9) == {3: Squared(n=1)}
-    with pytest.raises(UserError, match=r"seed is 0 there, 1 was asked for.*another --out"):
-        begun(tmp_path, {"seed": 1})
-    with pytest.raises(UserError, match="is not empty and holds no run to continue"):
-        begun(tmp_path / UNITS, {"seed": 0})
-
-
 def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
     begun(tmp_path / "out", {"seed": 0})
     (tmp_path / "out" / UNITS / "pairs").mkdir()  # intermediate results of the other options

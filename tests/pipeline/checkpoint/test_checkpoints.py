@@ -13,7 +13,7 @@ from torch import Tensor
 from pipeline.checkpoint.files import load_weights, read_state
 from pipeline.checkpoint.retention import find_latest, tag_name, tags
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.cases.checkpoint import (
+from tests.pipeline.workers.checkpoints import (
     POINTS,
     SAVED_AT,
     Loaded,
@@ -124,8 +124,6 @@ def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_fau
     assert message.startswith("rank 1: ")
     assert message.endswith("the nodes must share the output directory")
     assert listing == left
-    assert found_faults["after"] < 1e-5
-    assert found_faults["three"] == ["latest", "step-00000002", "step-00000003", "step-00000004"]
 
 
 def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
@@ -143,7 +141,6 @@ def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
     assert lines[0] == f"checkpoint {fourth}; continuing from step-00000002"
     assert lines[1].startswith(f"checkpoint {third}")
     assert found_faults["weights"] < 1e-5
-    assert found_faults["newest gone"] == ({"number": 1}, 2, [])
     message, step, _ = found_faults["all damaged"]
     assert "no checkpoint in" in message
     assert "step-00000002 is damaged (state.json: checksum)" in message

@@ -163,23 +163,18 @@ def test_two_runs_on_one_prefix(s3: ObjectStore, url: str, tmp_path: Path) -> No
 
 
 def test_a_restore_writes_over_nothing(url: str, tmp_path: Path) -> None:
-    Mirror(make_run(tmp_path / "run", 1), url).sync()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "metrics.jsonl").write_text("mine")
-    with pytest.raises(UserError, match=r"holds metrics\.jsonl and no run"):
-        restore(tmp_path / "other", url, 0)
-    assert content(tmp_path / "other") == {"metrics.jsonl": b"mine"}
-
-
-def test_a_restore_leaves_a_person_s_file(url: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 1)
+    run, other = make_run(tmp_path / "run", 1), tmp_path / "other"
     (run / "run.sh").write_text("old")
     Mirror(run, url).sync()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "run.sh").write_text("new")
-    restore(tmp_path / "other", url, 0)
-    assert (tmp_path / "other" / "run.sh").read_text() == "new"
-    assert (tmp_path / "other" / "settings.json").exists()
+    other.mkdir()
+    (other / "metrics.jsonl").write_text("mine")
+    with pytest.raises(UserError, match=r"holds metrics\.jsonl and no run"):
+        restore(other, url, 0)
+    assert content(other) == {"metrics.jsonl": b"mine"}
+    (other / "metrics.jsonl").rename(other / "run.sh")
+    restore(other, url, 0)
+    assert (other / "run.sh").read_text() == "mine"
+    assert (other / "settings.json").exists()
 
 
 def test_an_empty_place_is_a_new_run(s3: ObjectStore, url: str, tmp_path: Path) -> None:

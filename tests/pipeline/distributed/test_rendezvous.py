@@ -128,15 +128,6 @@ def status_of(ended: "Future[str]") -> object:
     return error.code
 
 
-def test_ranks_that_agree_know_all_hosts_and_processes(meet: Meet, agree: Agree) -> None:
-    for _ in range(2):  # the same processes may meet again
-        first, second = meet(0), meet(1)
-        results = agree(first), agree(second)
-        assert [result.result(timeout=1000) for result in results] == ["7", "7"]
-        assert first.hosts == second.hosts == [HOST, HOST]
-        assert (first.siblings, second.siblings) == ({1: os.getpid()}, {0: os.getpid()})
-
-
 @pytest.mark.parametrize(
     ("ends", "line"),
     [

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from common.files import locks
-from pipeline.checkpoint import run_directory
 from pipeline.distributed import exits, launcher
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
@@ -33,7 +31,9 @@ def under_agent(monkeypatch):
 
 
 def test_a_store_of_an_earlier_start_is_refused(under_agent):
+    assert launcher.lock_seconds() == 0
     under_agent()
+    assert launcher.lock_seconds() > 0, "a start waits for the lock of the start before it"
     find_rank()
     under_agent(TORCHELASTIC_USE_AGENT_STORE="True")
     with pytest.raises(UserError, match="export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts"):
@@ -90,40 +90,6 @@ def test_what_starting_again_does_not_help_ends_the_agent(under_agent, monkeypat
     with pytest.raises(Ended):
         exits.run_and_exit(main)
     assert killed == ([(4321, signal.SIGTERM)] if ended else [])
-
-
-class OneRank:
-    """A `ControlGroup` of one rank."""
-
-    rank = 0
-
-    def all_or_raise(self, work):
-        work()
-
-
-def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypatch, tmp_path, capsys):
-    assert launcher.lock_seconds() == 0
-    under_agent()
-    before = locks.holding(tmp_path / locks.LOCK, tmp_path, stays=True)
-    before.__enter__()
-    slept = []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        if len(slept) == 3:
-            before.__exit__(None, None, None)
-
-    monkeypatch.setattr("filelock._api.time.sleep", sleep)
-    with run_directory.lock_run(tmp_path, OneRank(), lambda: None, launcher.lock_seconds()):
-        assert len(slept) == 3
-        said = capsys.readouterr().out
-        assert said.startswith(f"waiting for process {os.getpid()} on host {os.uname().nodename}, which still holds")
-        assert locks.is_held(tmp_path / locks.LOCK)
-        with (
-            pytest.raises(UserError, match="another process is writing to"),
-            run_directory.lock_run(tmp_path, OneRank(), lambda: None),
-        ):
-            pass
 
 
 def torchrun(*words, **environment):

@@ -61,14 +61,6 @@ def test_what_deepspeed_gets_is_a_product_and_the_batch_stays_the_user_s():
     assert engine_config.fit(config, 3, CPU).describe_batch("rows", "GPU") == "12 rows = 2 x 2 accumulated x 3 GPUs"
 
 
-def test_accumulation_steps_of_another_number_of_ranks_are_noted():
-    config = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 2}
-    config["optimizer"] = LAMB
-    assert engine_config.fit(config, 2, CPU).notes == ()
-    (note,) = engine_config.fit(config, 1, CPU).notes
-    assert note == "gradient_accumulation_steps is 4, not 2 as the JSON says, to train 64 rows on 1 rank"
-
-
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [

@@ -35,14 +35,9 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch, directory: Path, gpus: int, drive
 
 def test_the_error_names_driver_build_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_gpus(monkeypatch, tmp_path, 2, "535.104.05")
-    with pytest.raises(UserError) as caught:
+    said = r"2 GPUs \(driver 535.104.05\), and torch .*\(built for CUDA 13.0\) cannot use .*too old.*DS_ACCELERATOR=cpu"
+    with pytest.raises(UserError, match=said):
         detect_hardware()
-    assert str(caught.value) == (
-        f"this host has 2 GPUs (driver 535.104.05), and torch {torch.__version__} (built for CUDA 13.0) cannot use a "
-        "GPU: The NVIDIA driver on your system is too old (found version 12020); install a driver and a build of torch "
-        'that fit (README, "GPU drivers"), make CUDA_VISIBLE_DEVICES name GPUs, or set DS_ACCELERATOR=cpu to train on '
-        "the processor"
-    )
 
 
 def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from common.errors import UserError
 from pipeline.distributed.rendezvous import reserve_port
 from pipeline.engine import workarounds, zero_layout
 from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.training.test_host_reads import counting_reads
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.host_reads import counting_reads
 from tests.pipeline.workers.training import claim_fp16
 
 

@@ -113,20 +113,6 @@ def test_the_run_has_its_labels_metrics_and_predictions(place, task):
     assert open_run(place.runs / task).task.labels == LABELS[task]
 
 
-def test_the_commands_of_the_page_predict(place, tmp_path, monkeypatch, capsys):
-    """The page's first two predictions, in its own words but for the run."""
-    shutil.copy(own_files.file_of(place.files, "classification", "test"), tmp_path / "new.csv")
-    monkeypatch.chdir(tmp_path)
-    found = [line for line in commands_of_page("pipeline.predict") if "new.csv" in line]
-    assert len(found) == 2
-    for line in found:
-        assert (
-            predict.main([str(place.runs / "classification") if word == "runs/reviews" else word for word in line]) == 0
-        )
-    assert "wrote predicted.csv: 7 rows" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"new.csv", "predicted.csv", "predicted.jsonl"}
-
-
 @pytest.mark.parametrize("below", ["", "export"])
 @every_task
 def test_predict_equals_the_evaluation_of_training(place, task, below, tmp_path):

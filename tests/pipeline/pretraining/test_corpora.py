@@ -41,9 +41,8 @@ def test_a_colon_in_a_directory_s_name_is_no_weight(words, corpus, tmp_path):
     ],
 )
 def test_wrong_weights_are_refused(data, text):
-    with pytest.raises(UserError, match=text) as caught:
+    with pytest.raises(UserError, match=text):
         resolving.open_corpora(data)
-    assert "\n" not in str(caught.value)
 
 
 class Shards:

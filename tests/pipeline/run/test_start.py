@@ -48,11 +48,6 @@ def commands(corpus, tmp_path_factory):
     [
         ({}, ("--steps", "3", "--warmup-steps", "4"), "4 warm-up steps do not fit into 3 steps; lower --warmup-steps"),
         ({"scheduler": {"type": "OneCycle"}}, (), "scheduler.type 'OneCycle' is not known"),
-        (
-            {"zero_optimization": {"stage": 1, "round_robin_gradients": True}},
-            (),
-            "zero_optimization.round_robin_gradients",
-        ),
         ({"zero_optimisation": {"stage": 1}}, (), "zero_optimisation"),
     ],
 )

@@ -68,9 +68,8 @@ def test_the_annotation_says_what_a_flag_takes(words, field, value):
     ],
 )
 def test_a_mistake_on_the_command_line(words, message):
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         parse(*words.split())
-    assert "\n" not in str(error.value)
 
 
 def in_file(tmp_path, text, *words):
@@ -105,9 +104,8 @@ def test_a_file_has_any_flag_and_the_command_line_wins(tmp_path):
     ],
 )
 def test_a_mistake_in_a_file(tmp_path, text, message):
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         in_file(tmp_path, text)
-    assert "\n" not in str(error.value)
 
 
 VALUES = "--steps 3 --rate 1e-5 --switch --exact-sums --kind two --data a:3 b --names on null 1"

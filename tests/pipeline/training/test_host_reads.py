@@ -3,15 +3,129 @@
 A processor shows what would wait on a GPU: the calls are the same, only their cost is not.
 """
 
-from typing import Any
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
 
+import deepspeed
 import pytest
+import torch
+from deepspeed.accelerator import get_accelerator
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import pipeline
+from pipeline.distributed.progress import Phase
+from pipeline.training.training_run import Callback, TrainingRun
 from tests.pipeline.training.test_loop import STEPS, Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.host_reads import Waits, count_waits
+from tests.pipeline.workers.added_callbacks import added_callback
+from tests.pipeline.workers.runs import run_one
+from tests.pipeline.workers.training import claim_fp16
 
 pytestmark = pytest.mark.slow
+
+PACKAGES = tuple(str(Path(package.__file__ or "").parent) + os.sep for package in (deepspeed, pipeline))
+
+
+class Waits(NamedTuple):
+    """What made the host wait in one run.
+
+    Attributes:
+        reads: for each step, how often each function read a value of a tensor, without logging, evaluating and saving.
+        synchronisations: calls of the accelerator's `synchronize` until training has ended.
+    """
+
+    reads: list[Counter[str]]
+    synchronisations: int
+
+
+def count_waits(commands: list[list[str]]) -> list[Waits]:
+    """The waits of each run of pipeline.pretrain."""
+    claim_fp16()
+    return [_count(command) for command in commands]
+
+
+_enter = TrainingRun.enter
+
+
+class _Counting(Callback):
+    """Counts from the first forward pass of a step to its end."""
+
+    def __init__(self, steps: list[Counter[str]]) -> None:
+        self._steps, self._counting = steps, ExitStack()
+
+    def enter(self, run: TrainingRun, phase: Phase, micro_step: int = 0) -> None:
+        _enter(run, phase, micro_step)
+        if phase == "forward" and micro_step == 1:
+            self._steps.append(Counter())
+            self._counting.enter_context(counting_reads(self._steps[-1]))
+
+    def on_step(self, step: int) -> None:
+        self._counting.close()
+
+    def on_end(self) -> None:
+        self.synchronisations = get_accelerator().synchronize.call_count  # before the engine is destroyed
+
+
+def _count(command: list[str]) -> Waits:
+    steps: list[Counter[str]] = []
+    counting = _Counting(steps)
+    with (
+        added_callback(lambda run: counting),
+        mock.patch.object(TrainingRun, "enter", lambda *arguments: counting.enter(*arguments)),
+        mock.patch.object(get_accelerator(), "synchronize"),
+    ):
+        ended = run_one(command)
+    assert ended.status == 0, ended.stderr
+    return Waits(steps, counting.synchronisations)
+
+
+@contextmanager
+def counting_reads(reads: Counter[str]) -> Iterator[None]:
+    """Counts in `reads` the values that each function reads in the block."""
+    with ExitStack() as stack:
+        stack.enter_context(_Reads(reads))
+        as_list = torch.Tensor.tolist
+
+        def tolist(tensor: torch.Tensor) -> Any:
+            reads[_asker()] += 1
+            return as_list(tensor)
+
+        stack.enter_context(mock.patch.object(torch.Tensor, "tolist", tolist))
+        yield
+
+
+class _Reads(TorchDispatchMode):
+    """Counts the operators that give a value to the host: `item`, `bool`, `float`, and sizes that depend on values."""
+
+    def __init__(self, reads: Counter[str]) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if any(name in str(function) for name in ("_local_scalar_dense", "nonzero", "is_nonzero", "aten.equal")):
+            self.reads[_asker()] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def _asker() -> str:
+    """The innermost function of DeepSpeed or of the project on the stack, as "file.py: function"."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        if path.startswith(PACKAGES):
+            package = next(package for package in PACKAGES if path.startswith(package))
+            return f"{Path(package).name}/{path.removeprefix(package)}: {name}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "unknown"
+
 
 CLIPPED = (("gradient_clipping", 1.0),)
 FP16 = (*CLIPPED, ("fp16", {"enabled": True, "initial_scale_power": 8}))

@@ -1,18 +1,16 @@
 """Sums of metrics over batches and ranks; records of metrics; speeds, computed by hand."""
 
 import math
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
 
 from model import AlbertConfig
 from pipeline.data.collate import BatchShape
-from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.step_metrics import Meter, StepMetrics, Throughput
-from pipeline.training.training_run import Lap, TrainingRun, TrainState
+from pipeline.training.step_metrics import Meter, Throughput
+from pipeline.training.training_run import Lap
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 SHAPE = BatchShape(512, pairs=1, predictions=77)
@@ -93,51 +91,3 @@ def test_an_unknown_peak_is_left_out(device: str, precision: str) -> None:
 )
 def test_gpus_are_known_by_their_drivers_names(name: str, kind: str | None) -> None:
     assert find_by_device_name(name) is (None if kind is None else GPUS[kind])
-
-
-class Sums(NamedTuple):
-    loss: float
-    tokens: float
-    rows: float
-
-
-def make_step_metrics(rank: int, throughput: Any = None) -> tuple[StepMetrics, TrainingRun]:
-    """The metrics of a run that resumes at step 4, with sums since its last record."""
-    control: Any = SimpleNamespace(
-        rank=rank, world_size=2, sum=list, begin_sum=lambda values: lambda: [float(value) for value in values]
-    )
-    engine: Any = SimpleNamespace(device=torch.device("cpu"), skipped_steps=3)
-    settings: Any = SimpleNamespace(engine=SimpleNamespace(train_batch_size=2), skipped_batches=())
-    run = TrainingRun(settings, control, engine, TrainState(step=4, tokens=1000, meter=[1.0, 50.0, 5.0]))
-    task: Any = SimpleNamespace(
-        sums_kind=Sums,
-        sums=lambda output, tensors: Sums(*map(torch.tensor, output)),
-        summarise=lambda totals: {"loss": totals.loss / totals.rows},
-        data_progress=lambda samples: {"epochs": samples / 100},
-    )
-    return StepMetrics(run, task, throughput), run
-
-
-def test_a_record_has_all_sums_and_the_speed_of_this_start_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50 of the 60 tokens and 5 of the 6 rows were read by the start before; its time is not in the lap."""
-    counted: list[float] = []
-    metrics, run = make_step_metrics(0, SimpleNamespace(metrics=lambda *counts: counted.extend(counts[:2]) or {}))
-    for module, name, value in (
-        (engine_state, "gradient_norm", 2.5),
-        (engine_state, "trust_ratios", {"a": 1.0}),
-        (zero_layout, "loss_scale", 8.0),
-    ):
-        monkeypatch.setattr(module, name, lambda engine, value=value: value)
-    metrics.add((1.0, 10.0, 1.0), {})
-    metrics.store()
-    assert run.state.meter == [2.0, 60.0, 6.0]
-    record = metrics.record()
-    assert counted == [10.0, 1.0]
-    assert {name: record[name] for name in ("loss", "epochs", "samples", "tokens")} == {
-        "loss": pytest.approx(2 / 6), "epochs": 0.08, "samples": 8, "tokens": 1060,
-    }  # fmt: skip
-    engine_values = {name: record[name] for name in ("grad_norm", "loss_scale", "overflow_steps", "trust_ratios")}
-    assert engine_values == {"grad_norm": 2.5, "loss_scale": 8.0, "overflow_steps": 3, "trust_ratios": {"a": 1.0}}
-    assert "batches_passed_over" not in record
-    metrics.store()
-    assert run.state.meter == [0.0, 0.0, 0.0]

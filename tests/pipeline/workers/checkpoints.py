@@ -17,7 +17,6 @@ from torch import Tensor
 from common.errors import UserError
 from pipeline.checkpoint import files as checkpoint_files
 from pipeline.checkpoint import retention
-from pipeline.checkpoint.retention import remove
 from pipeline.checkpoint.save_and_load import HostCopy, SaveFailed, Saver, load_latest
 from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
@@ -167,11 +166,9 @@ def faults(directory: Path) -> dict[str, Any]:
 
     # The failed saves have not changed the run.
     save(engine, directory, {"number": 2}, score=float("nan"))
-    found["after"] = training.difference(training.full(engine), training.reference(3)["weight"])
     training.train(engine, 3, 4)
     save(engine, directory, {"number": 3})
     save(engine, directory, {"number": 4})  # the same step again
-    found["three"] = listing()
 
     def loaded(into: Any) -> tuple[Any, int, list[str]]:
         with contextlib.redirect_stderr(io.StringIO()) as said:
@@ -195,12 +192,6 @@ def faults(directory: Path) -> dict[str, Any]:
     damage(directory / "step-00000003" / "manifest.json")
     found["manifest too"] = loaded(engine)
     found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
-    torch.distributed.barrier()
-    if rank == 0:
-        for name in ("step-00000003", "step-00000004"):
-            remove(directory / name)
-    torch.distributed.barrier()
-    found["newest gone"] = loaded(engine)
     training.close(engine)
 
     other = Setup(1).engine()

@@ -1,1 +1,0 @@
-"""Cases that the processes of one test file run."""
