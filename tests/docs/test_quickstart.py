@@ -96,11 +96,11 @@ def printed(checkout: Path) -> dict[str, str]:
 
 
 def _run(checkout: Path, command: str) -> str:
-    """What a command prints. Only `make` and pre-training run in a shell, which has made the page's settings."""
+    """What a command prints. A launcher and `make` run in a shell, which has made the page's settings."""
     left_out = ("DS_ACCELERATOR", "MAKEFLAGS", "MAKELEVEL")  # what tests set, and a reader does not
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     found = module_command(command)
-    if found is not None and found[0] != "pipeline.pretrain":
+    if found is not None and "pipeline.pretrain" not in command:
         environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
         result = forked.run_module(*found, checkout, environment, timeout=1500)
     else:

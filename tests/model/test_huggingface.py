@@ -153,6 +153,8 @@ def test_nothing_in_a_pickle_is_executed(tmp_path: Path, capsys: pytest.CaptureF
         ({"predictions.decoder.weight": torch.zeros(50, 8)}, {}, "predictions.decoder.weight differs"),
         ({}, {"vocab_size": 51}, r"\(50, 8\), but its configuration says \(51, 8\)"),
         ({}, {"model_type": "roberta"}, "model_type 'roberta'; only 'albert' and 'bert'"),
+        ({}, {"model_type": "bert", "is_decoder": True}, "only BERT's encoder can be read"),
+        ({}, {"model_type": "bert", "position_embedding_type": "relative_key"}, "only BERT's encoder can be read"),
     ],
 )
 def test_what_does_not_fit_is_named_in_one_line(

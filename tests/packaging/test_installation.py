@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,17 @@ def test_a_wheel_works_beside_modules_of_the_same_names(installed, tmp_path):
     assert " --module albert_pretraining.pipeline.pretrain " in planned
     assert " --module pipeline" not in planned
     assert "see `albert predict --help`" in run(programs / "albert", "predict", cwd=own, status=2)
+    assert run(programs / "albert", "data", "--version", cwd=own).split()[-1] == __version__
+    assert "did you mean pretrain?" in run(programs / "albert", "pretrian", cwd=own, status=2)
+
+
+@pytest.mark.parametrize("line", ["import model.config", "import os, pipeline", "from pipeline import(plan)"])
+def test_an_import_that_setup_py_does_not_rename_is_refused(tmp_path, line):
+    setup = runpy.run_path(str(REPOSITORY / "setup.py"), run_name="setup_of_the_test")
+    module = tmp_path / "module.py"
+    module.write_text(setup["rename"](line), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"module\.py, line 1: setup\.py does not rename this import"):
+        setup["check_imports"](module)
 
 
 SMALLER = {

@@ -1,13 +1,128 @@
-"""The preflight's own list of what hosts must have in common. tests/cluster/test_preflight.py asks real hosts."""
+"""What the preflight asks of a host. GPUs and their torch are stand-ins; tests/cluster/test_preflight.py has hosts."""
 
+import json
+import os
+import platform
 import socket
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from common.errors import UserError
 from pipeline import preflight
 from pipeline.distributed.rendezvous import reserve_port
+from pipeline.preflight import problems_of_host as problems
+from pipeline.preflight import read_environment, read_hostfile
 from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.stand_ins import nvidia_smi, torch_package
+
+NOTHING: dict[str, Any] = {"data": [], "beacon": None, "connect": None, "listen": 0}
+
+
+def asked(host: str) -> dict[str, Any]:
+    """The answer of a host that is asked by the `ssh` of PATH."""
+    return preflight.answer_of(preflight._start(host, {}, {**NOTHING, "gpus": False}))
+
+
+def ask(tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True) -> dict[str, Any]:
+    """The answer of a host with such GPUs."""
+    path = f"{nvidia_smi(tmp_path / 'bin', listed, 'Default')}:{os.environ['PATH']}"
+    package = torch_package(tmp_path / "package", usable, broken)
+    words = [sys.executable, "-m", "pipeline.preflight", "--answer", json.dumps({**NOTHING, "gpus": gpus})]
+    environment = os.environ | {"PATH": path, "PYTHONPATH": f"{package}:{REPOSITORY}"}
+    ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("listed", "usable", "broken", "line"),
+    [
+        (2, 2, (), ""),
+        (2, 2, ("cuda:1",), "torch cannot compute on its GPUs: CUDA error: uncorrectable ECC error (torch"),
+        (2, 0, (), "is too old (found version 12020). (torch 2.13.0, built for CUDA 13.0); see `nvidia-smi`"),
+        (2, 1, (), "has 1 GPU, and 2 slots in the hostfile"),
+    ],
+)
+def test_each_gpu_computes_a_product(
+    tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...], line: str
+) -> None:
+    found = ask(tmp_path, listed, usable, broken)
+    lines = problems(2, found, found["facts"], needs_gpus=True)
+    if not line:
+        assert lines == []
+    else:
+        (only,) = lines
+        assert line in only
+
+
+def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Path) -> None:
+    found = ask(tmp_path, 2, 0, gpus=False)
+    assert problems(1, found, found["facts"], needs_gpus=False) == []
+    (line,) = problems(5000, found, found["facts"], needs_gpus=False)
+    assert "and 5,000 slots in the hostfile" in line
+
+
+def test_the_greeting_of_a_host_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        '#!/bin/sh\necho Welcome\necho "{ node 7 }"\nprintf "\\\\374\\\\n"\nfor word; do :; done\nexec sh -c "$word"\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = asked("node1")
+    assert (found["problems"], found["facts"]["Python"]) == ([], {"": platform.python_version()})
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (255, "cannot be reached by ssh without a password (Permission denied); start it, or set up the key"),
+        (1, "cannot run the preflight (Permission denied); make checkout and environment there as they are here"),
+    ],
+)
+def test_a_host_that_gives_no_answer_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, line: str
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho Permission denied >&2\nexit {status}\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = asked("node1")
+    (only,) = problems(8, found, {}, needs_gpus=True)
+    assert only.startswith(line)
+
+
+def test_the_variables_here_win_over_those_at_home(tmp_path: Path) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    for directory in (home, here):
+        directory.mkdir()
+    (home / ".deepspeed_env").write_text("A=1\nB=b=c\n")
+    (here / ".deepspeed_env").write_text("A= 2 \n")
+    assert read_environment(home, here) == {"A": "2", "B": "b=c"}
+    for line in ("", "# comment", "A", "A=\x1b[2J"):
+        (here / ".deepspeed_env").write_text(f"A=1\n{line}\n")
+        with pytest.raises(UserError, match=r"line 2: .* is not NAME=value"):
+            read_environment(home, here)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("node1 slots=8\nnode2\n", "line 2: 'node2' is not a host and 1 to 1024 slots"),
+        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 is listed twice"),
+        ("# nothing\n\n", "names no host"),
+    ],
+)
+def test_a_hostfile_that_deepspeed_cannot_read(tmp_path: Path, content: str, message: str) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_hostfile(hostfile)
+
 
 NOT_NEEDED_TO_TRAIN = {"tests", "benchmarks", "albert_pretraining"}
 
@@ -41,15 +156,10 @@ def test_a_port_that_is_taken_is_a_problem(on_the_processor, capsys):
     assert ": 1 problem (" in verdict
 
 
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_an_output_that_is_a_file_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_an_output_that_is_a_file_is_one_line(tmp_path, capsys):
     (tmp_path / "file").touch()
     (tmp_path / "hostfile").write_text("localhost slots=1\n")
-    words = ["preflight", "--hostfile", str(tmp_path / "hostfile"), "--output", str(tmp_path / name)]
-    monkeypatch.setattr("sys.argv", words)
-    assert preflight.main() == 2
+    assert preflight.main(["--hostfile", str(tmp_path / "hostfile"), "--output", str(tmp_path / "file")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: cannot write to {tmp_path / name}: Not a directory; choose another")
+    assert said.startswith(f"error: cannot write to {tmp_path / 'file'}: Not a directory; choose another")
     assert said.count("\n") == 1

@@ -28,13 +28,6 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     return calls
 
 
-def write_half(path: Path) -> None:
-    """Begins to write a file, and fails."""
-    with atomic.replacing(path) as temporary:
-        temporary.write_text("half")
-        raise ZeroDivisionError
-
-
 def test_a_file_is_synced_before_its_rename_and_its_directory_after_it(
     tmp_path: Path, synced: list[tuple[str, bool]]
 ) -> None:
@@ -48,8 +41,9 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, exists: b
     target = tmp_path / "file"
     if exists:
         target.write_text("old")
-    with pytest.raises(ZeroDivisionError):
-        write_half(target)
+    with pytest.raises(ZeroDivisionError), atomic.replacing(target) as temporary:
+        temporary.write_text("half")
+        raise ZeroDivisionError
     assert [path.name for path in tmp_path.iterdir()] == ["file"] * exists
     assert not exists or target.read_text() == "old"
 

@@ -126,6 +126,11 @@ def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_fau
     assert listing == left
 
 
+def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults: dict[str, Any]) -> None:
+    assert found_faults["late"] < 1e-5
+    assert found_faults["given up"] == (True, False), "it is given up once the thread has ended"
+
+
 def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
     fourth = "step-00000004 is damaged (rank-00001.safetensors: checksum)"
     third = "step-00000003 is damaged (manifest.json "

@@ -192,14 +192,13 @@ def measure(case: Case) -> dict[str, float]:
 
 
 def measure_all(cases: list[Case]) -> dict[Case, dict[str, float]]:
-    """Every case, one after the other in the same processes."""
-    return {case: most_of_all_ranks(measure(case)) for case in cases}
-
-
-def most_of_all_ranks(found: dict[str, float]) -> dict[str, float]:
-    most = torch.tensor(list(found.values()), dtype=torch.float64)
-    torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-    return dict(zip(found, most.tolist()))
+    """Every case, one after the other in the same processes: the most of all ranks."""
+    measured = {case: measure(case) for case in cases}
+    for found in measured.values():
+        most = torch.tensor(list(found.values()), dtype=torch.float64)
+        torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+        found.update(zip(found, most.tolist()))
+    return measured
 
 
 KINDS = ("weights", "gradients", "optimizer", "activations")

@@ -1,5 +1,6 @@
 """Tasks on a user's own files: trained, resumed, exported, predicted, averaged and compared; `transformers` agrees."""
 
+import io
 import json
 import os
 import shutil
@@ -135,19 +136,13 @@ def test_predict_equals_the_evaluation_of_training(place, task, below, tmp_path)
 
 def test_transformers_pipeline_gives_the_same_tags(place, tmp_path):
     tag = transformers.pipeline("token-classification", str(place.runs / "tagging" / "export"), ignore_labels=[])
-    for row in predicted(place, "tagging", tmp_path):
+    line = ["--run", str(place.runs / "tagging"), "--input", str(own_files.file_of(place.files, "tagging", "test"))]
+    assert predict.main([*line, "--out", str(tmp_path / "out.jsonl")]) == 0
+    for row in map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()):
         pieces = tag(" ".join(row["tokens"]))
         starts = [piece for piece in pieces if piece["word"].startswith("▁")]
         assert [piece["entity"] for piece in starts] == row["prediction"]
         assert [float(piece["score"]) for piece in starts] == pytest.approx(row["probability"], abs=1e-4)
-
-
-def predicted(place, task, tmp_path):
-    """The rows that `pipeline.predict` writes for the test file of a task."""
-    source = own_files.file_of(place.files, task, "test")
-    out = tmp_path / f"{task}.jsonl"
-    assert predict.main(["--run", str(place.runs / task), "--input", str(source), "--out", str(out)]) == 0
-    return [json.loads(line) for line in out.read_text().splitlines()]
 
 
 def test_a_stopped_run_goes_on_from_its_directory_alone(place):
@@ -191,8 +186,6 @@ def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
     ],
 )
 def test_pipes(place, monkeypatch, capsysbinary, lines):
-    import io
-
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
     assert predict.main(["--run", str(place.runs / "classification"), "--input", "-", "--out", "-"]) == 0
     rows = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]

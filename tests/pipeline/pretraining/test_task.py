@@ -1,5 +1,6 @@
-"""The loss: the mean over the global batch, which does not depend on how that batch is divided."""
+"""The loss: the mean over the global batch, which does not depend on how that batch is divided. Metrics from sums."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.nn import functional
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.data.collate import Batch, blank
 from pipeline.data.rng import dropout_seed
+from pipeline.pretraining import evaluation
 from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
@@ -83,3 +85,17 @@ def test_ranks_steps_and_seeds_have_dropout_of_their_own():
     assert len(set(seeds)) == len(seeds)
     assert seeds == [dropout_seed(*key) for key in np.ndindex(3, 20, 8)]
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_nothing_predicted_is_no_number():
+    found = evaluation.summarise(evaluation.PretrainingSums(*[0.0] * 6, tokens=5.0, rows=1.0), "sop")
+    assert math.isnan(found["mlm_loss"])
+    assert "sop_loss" not in found
+    assert found["interval_tokens"] == 5
+
+
+def test_entropy_of_known_distributions():
+    assert evaluation.entropy(torch.tensor([5.0, 5.0, 0.0, 5.0, 5.0])) == pytest.approx(math.log(4))
+    assert evaluation.entropy(torch.tensor([9.0, 0.0])) == 0.0
+    half = evaluation.entropy(torch.tensor([2.0, 1.0, 1.0]))
+    assert half == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))

@@ -1,7 +1,7 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pipeline.checkpoint.save_and_load import Saved, SaveFailed
+from pipeline.distributed.progress import Phase, get_progress
 from pipeline.training import trainer as trainer_module
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_run import Callback, Clock, TrainingFailed, TrainingRun, TrainState
@@ -79,12 +80,12 @@ class Made(NamedTuple):
     trainer: Trainer
     recorder: Recorder
     saves: MadeSaver
-    phases: list[str]  # of several alike in a row only one
+    phases: list[str]  # with the step that a watcher reads; of several alike in a row only one
     losses: list[float]
 
 
 @pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
     """Makes a trainer of two micro-steps a step, whose data ends with the run."""
     metrics: Any = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
     monkeypatch.setattr(trainer_module, "to_device", lambda *_: {})
@@ -125,26 +126,36 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
             evaluate=lambda engine, pace: Evaluation({"loss": 1.0}, 0.5, "loss"),
         )
         recorder, phases = Recorder(), list[str]()
-        monkeypatch.setattr(run, "enter", lambda phase, micro_step=0: phases.extend({phase} - set(phases[-1:])))
+        enter = run.enter
+
+        def note(phase: Phase, micro_step: int = 0) -> None:
+            enter(phase, micro_step)
+            phases.extend({f"{phase} {get_progress().step}"} - set(phases[-1:]))
+
+        monkeypatch.setattr(run, "enter", note)
         made = Trainer(run, task, stop_signals(received), [recorder])
         return Made(made, recorder, made.saver, phases, losses)  # type: ignore[arg-type]
 
-    return make_trainer
+    get_progress().start_run()
+    yield make_trainer
+    get_progress().start_run()
 
 
 def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
     """Steps 5 to 7: a save follows step 6, an evaluation and the last save step 7.
 
-    The agreement on step 6 is begun within step 5, and the one on step 7 after the save.
+    The agreement on step 6 is begun within step 5, and the one on step 7 after the save. What comes before any step
+    belongs to none.
     """
     trainer, recorder, saves, phases, _ = make(step=4)
     assert trainer.train() is None
-    begins, computes = ["data", "agreement"], ["forward", "backward", "optimizer"]
+    computes = "forward backward optimizer"
     assert phases == [
-        "evaluation",
-        *begins, *computes, "forward", "backward", *begins, "optimizer",
-        "agreement", *computes, *computes, "save",
-        *begins, "save", *computes, *computes, "logging", "evaluation", "save",
+        "evaluation 0",
+        *(f"{phase} 5" for phase in f"data agreement {computes} forward backward data agreement optimizer".split()),
+        *(f"{phase} 6" for phase in f"agreement {computes} {computes} save".split()),
+        "data 7", "agreement 7", "save 6",
+        *(f"{phase} 7" for phase in f"{computes} {computes} logging evaluation save".split()),
     ]  # fmt: skip
     assert recorder.moments == ["start", "tried 0.25", "step", "step", "step", "log 0.6", "evaluated 0.5", "end"]
     assert saves.made == [(6, False), (7, True)]

@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,7 +155,26 @@ def faults(directory: Path) -> dict[str, Any]:
     found["nothing there"] = load_latest(engine, directory / "none")
     training.train(engine, 0, 2)
     save(engine, directory, {"number": 1}, score=0.5)
-    training.train(engine, 2, 3)
+
+    # A thread writes after the next step; the save after it is given up.
+    may_write, write = threading.Event(), checkpoint_files.write_rank_file
+
+    def write_late(*arguments: Any) -> Any:
+        assert may_write.wait(600)
+        return write(*arguments)
+
+    saver = Saver(engine, late := directory.with_name("late"), 5)
+    with mock.patch.object(checkpoint_files, "write_rank_file", write_late):
+        saver.start({})
+        training.train(engine, 2, 3)
+        may_write.set()
+        saver.finish()
+        may_write.clear()
+        saver.start({})
+        threading.Timer(0.1, may_write.set).start()
+        saver.abandon()
+    found["given up"] = may_write.is_set(), saver.is_saving
+    found["late"] = training.difference(checkpoint_files.load_weights(late), training.reference(2)["weight"])
 
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else checkpoint_files.save_file):
         found["rank 1 full"] = failed(engine, directory), listing()
