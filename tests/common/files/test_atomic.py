@@ -41,8 +41,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, exists: b
     target = tmp_path / "file"
     if exists:
         target.write_text("old")
-    with pytest.raises(ZeroDivisionError), atomic.replacing(target) as temporary:
-        temporary.write_text("half")
+    with pytest.raises(ZeroDivisionError), atomic.replacing(target) as temporary, temporary.open("w"):
         raise ZeroDivisionError
     assert [path.name for path in tmp_path.iterdir()] == ["file"] * exists
     assert not exists or target.read_text() == "old"
