@@ -164,8 +164,9 @@ _OPEN, _CLOSED = "\ue005", "\ue006"  # parentheses that are done
 _MARKER = re.compile(f"[{REMOVED}{PRONUNCIATION}{UNKNOWN_AMOUNT}]")
 _GROUP = re.compile(r"\(([^()]*)\)")
 _MAX_GROUPS = 8  # parentheses inside each other; the outer ones stay as they are
-_SEPARATOR = re.compile(rf"\s*([;,])(?=\s|$|[{REMOVED}{PRONUNCIATION}])\s*")
-_PRONUNCIATION = re.compile(rf"\s*{PRONUNCIATION}([^{PRONUNCIATION_END}]*){PRONUNCIATION_END}")
+# (?<!\s) keeps the work linear: no match begins inside a row of blanks.
+_SEPARATOR = re.compile(rf"(?:(?<!\s)\s+)?([;,])(?=\s|$|[{REMOVED}{PRONUNCIATION}])\s*")
+_PRONUNCIATION = re.compile(rf"(?:(?<!\s)\s+)?{PRONUNCIATION}([^{PRONUNCIATION_END}]*){PRONUNCIATION_END}")
 # Words that only introduce a pronunciation or a removed template, and mean nothing without it.
 _LEADING = (
     r"(?:pronounced|pronunciation|pron|ipa|locally|also|or|and|in|is|listen|local|native|as|traditionally|usually"
@@ -185,7 +186,8 @@ _ELLIPSIS = re.compile(r"\. \. \.(?: \.)?")
 _LOOSE_STOP = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,;]|(?<=\w\w ):)(?= [^.,;(]|$)")
 _LOOSE_STOP_IN_FRENCH = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,])(?= [^.,;(]|$)")
 _AT_START = re.compile(rf"^(?:{REMOVED}[\s{REMOVED}]*[.,;:]*\s*)+")
-_BEFORE_SEPARATOR = re.compile(rf"\s*[,;:]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)])")  # "a, ⌀, b": the later comma stays
+# "a, ⌀, b": the later comma stays.
+_BEFORE_SEPARATOR = re.compile(rf"(?:(?<!\s)\s+)?[,;:]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)])")
 _BEFORE_STOP = re.compile(
     rf"(?<![\s{REMOVED}])(?=\s*{REMOVED})[\s{REMOVED}]++(?=[.,;:!?)\]’”](?:\s|$|[{REMOVED}\"'”’)\]]))"
 )
