@@ -13,95 +13,36 @@ Each Chinese or Japanese character is a word.
 """
 
 import hashlib
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
 from common.files.atomic import write_text
 from data_prep.corpus.dedup import names_of, write_array
-from data_prep.corpus.fingerprints import LONG_TEXT, WordHashes, hash_runs, skeleton
-from data_prep.corpus.work_units import Corpus, WorkUnit, read_texts
+from data_prep.corpus.fingerprints import LONG_TEXT, skeleton
+from data_prep.corpus.word_runs import RunReader, Runs
+from data_prep.corpus.work_units import Corpus, read_texts
 from data_prep.text.normalize import normalize
-from data_prep.text.text_encoder import text_array
 
 IntArray = NDArray[np.int64]
 
 HELD_OUT_WORDS = 8
 HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
-_BATCH_CHARACTERS = 1 << 22
-_MAX_WORDS = 1 << 20  # in the table before it is emptied
-_HAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_NO_RUNS = Runs(0, np.zeros(0, np.int64), np.zeros(0, np.uint64))
 _NO_LETTER = re.compile(r"[\W_]+")
 
 
 def plain(word: str) -> str:
     """Returns the letters and digits of a word, normalised."""
     return _NO_LETTER.sub("", normalize(word))
-
-
-class Runs(NamedTuple):
-    """The runs of words of some texts, in order: the number of each run's text, and its hash, uint64."""
-
-    texts: IntArray
-    hashes: NDArray[np.uint64]
-
-
-_NO_RUNS = Runs(np.zeros(0, np.int64), np.zeros(0, np.uint64))
-
-
-class RunReader:
-    """Reads texts as runs of `length` words; `spell` tells what counts of a word, "" for nothing.
-
-    Its table of words affects the speed only.
-    """
-
-    def __init__(self, length: int, spell: Callable[[str], str]) -> None:
-        self.length, self._hashes = length, WordHashes(spell)
-
-    def read(self, texts: Iterable[str]) -> Iterator[Runs]:
-        """Yields the runs of batches of whole texts, which are numbered from 0."""
-        batch: list[str] = []
-        first = characters = 0
-        for text in itertools.chain(texts, [None]):
-            if batch and (text is None or characters >= _BATCH_CHARACTERS):
-                yield self._runs(batch, first)
-                first, batch, characters = first + len(batch), [], 0
-            if text is not None:
-                batch.append(text.replace("\0", " "))
-                characters += len(text)
-
-    def _runs(self, texts: list[str], first: int) -> Runs:
-        joined = " \0 ".join([*texts, ""]).rstrip(" ")  # see `encoder.text_array` about blanks at the end
-        for dash in "-–—/":
-            joined = joined.replace(dash, " ")
-        if not joined.isascii():
-            joined = _HAN.sub(r" \g<0> ", joined).rstrip(" ")
-        split = pc.utf8_split_whitespace(text_array(joined)).values.dictionary_encode()
-        different, indices = split.dictionary.to_pylist(), np.from_dlpack(split.indices)
-        if len(self._hashes) > _MAX_WORDS:
-            self._hashes.clear()
-        table = np.fromiter(map(self._hashes.__getitem__, different), np.uint64, len(different))  # (D,)
-        is_end = np.array([word == "\0" for word in different])[indices]  # (W,)
-        words = table[indices]
-        counts = words != 0
-        numbers = (np.cumsum(is_end) - is_end + first)[counts]  # (C,) the text of each word that counts
-        words = words[counts]
-        count = len(words) - self.length + 1
-        if count <= 0:
-            return _NO_RUNS
-        hashes = hash_runs(words, self.length)
-        inside = numbers[:count] == numbers[self.length - 1 :]
-        return Runs(numbers[:count][inside], hashes[inside])
 
 
 class Index(NamedTuple):
@@ -122,10 +63,11 @@ class Index(NamedTuple):
     @classmethod
     def of(cls, runs: Iterable[Runs], owner_of: IntArray | None = None) -> "Index":
         """Makes the index of runs; `owner_of` maps the numbers of their texts to owners (None: they are owners)."""
-        texts, hashes = (np.concatenate(column) for column in zip(_NO_RUNS, *runs))
-        owners = texts if owner_of is None else owner_of[texts]
+        _, per_text, all_hashes = zip(_NO_RUNS, *runs)
+        text_sizes = np.concatenate(per_text)
+        owners = np.repeat(np.arange(len(text_sizes)) if owner_of is None else owner_of, text_sizes)
         sizes = np.bincount(owners)
-        hashes, places = np.unique(hashes, return_index=True)
+        hashes, places = np.unique(np.concatenate(all_hashes), return_index=True)
         bits = max(10, len(hashes).bit_length() + 2)
         occupied = np.zeros(1 << bits, np.bool_)
         occupied[hashes >> np.uint64(64 - bits)] = True
@@ -145,11 +87,13 @@ class Index(NamedTuple):
     def find(self, runs: Runs) -> tuple[IntArray, IntArray]:
         """Returns (text, owner) of each run that is in the index, which is not empty."""
         shift = np.uint64(64 - (len(self.occupied).bit_length() - 1))
-        likely = np.flatnonzero(self.occupied[runs.hashes >> shift])
+        # Signed numbers are used as indices without a copy.
+        likely = np.flatnonzero(self.occupied.take((runs.hashes >> shift).view(np.int64)))
         wanted = runs.hashes[likely]
         places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
         equal = self.hashes[places] == wanted
-        return runs.texts[likely[equal]], self.owners[places[equal]]
+        texts = np.searchsorted(np.cumsum(runs.sizes), likely[equal], side="right")
+        return runs.first + texts, self.owners[places[equal]]
 
 
 @dataclass(frozen=True)
@@ -207,12 +151,11 @@ class Search:
         self._held_out, self._tasks = Index.mapped(directory / "held_out"), Index.mapped(directory / "tasks")
         self._bones, self._words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(words, plain)
 
-    def find(self, unit: WorkUnit) -> Found:
-        """Returns the documents of a work unit that overlap with other texts."""
-        first = unit.first_document
-        similar = most_similar(self._held_out, self._bones.read(read_texts(unit)))
+    def find(self, first: int, texts: Sequence[str]) -> Found:
+        """Returns the documents that overlap with other texts, of which document `first` is the first of `texts`."""
+        similar = most_similar(self._held_out, self._bones.read(texts))
         in_tasks: dict[int, int] = {}
-        for runs in self._words.read(read_texts(unit)) if len(self._tasks.hashes) else ():
+        for runs in self._words.read(texts) if len(self._tasks.hashes) else ():
             documents, owners = self._tasks.find(runs)
             in_tasks |= dict(zip((first + documents)[::-1].tolist(), owners[::-1].tolist()))  # of several the first
         return Found({first + document: owner for document, owner in similar.items()}, in_tasks)
@@ -238,20 +181,18 @@ def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) ->
 def most_similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
     """Returns the documents that are similar to an owner, and the number of the most similar one."""
     found: dict[int, tuple[float, int]] = {}
-    for runs in batches if len(index.hashes) else ():
-        if not len(runs.texts):
-            continue
-        first = int(runs.texts[0])
-        sizes = np.bincount(runs.texts - first)  # of each document
-        documents, owners = index.find(runs)
-        pairs, common = np.unique(np.stack([documents, owners]), axis=1, return_counts=True)
-        own, others = sizes[pairs[0] - first], index.sizes[pairs[1]]  # (P,) runs
-        shorter = np.minimum(own, others)
-        share = common / np.maximum(1, shorter)
-        least = np.where(shorter >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
-        # A few words of a held-out document make no longer text similar to it.
-        enough = (own <= others) | (common >= MIN_COMMON)
-        for pair in np.flatnonzero((share >= least) & enough).tolist():
-            document, owner = pairs[:, pair].tolist()
-            found[document] = max(found.get(document, (0.0, 0)), (float(share[pair]), -owner))
+    if not len(index.hashes):
+        return {}
+    sizes, documents, owners = zip(*((runs.sizes, *index.find(runs)) for runs in (_NO_RUNS, *batches)))
+    pairs, common = np.unique(np.concatenate(documents) * len(index.sizes) + np.concatenate(owners), return_counts=True)
+    of_pair, owner_of_pair = np.divmod(pairs, len(index.sizes))  # (P,)
+    own, others = np.concatenate(sizes)[of_pair], index.sizes[owner_of_pair]  # (P,) runs
+    shorter = np.minimum(own, others)
+    share = common / shorter
+    least = np.where(shorter >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
+    # A few words of a held-out document make no longer text similar to it.
+    enough = (own <= others) | (common >= MIN_COMMON)
+    for pair in np.flatnonzero((share >= least) & enough).tolist():
+        document, owner = int(of_pair[pair]), int(owner_of_pair[pair])
+        found[document] = max(found.get(document, (0.0, 0)), (float(share[pair]), -owner))
     return {document: -owner for document, (_, owner) in sorted(found.items())}

@@ -132,11 +132,12 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
     encoder = Encoder(plan.vocabulary)
 
     def work(index: int, unit: WorkUnit) -> ShardRecord:
-        found = search.find(unit) if search else overlaps.Found()
+        texts = list(read_texts_with_language(unit))
+        found = search.find(unit.first_document, [text for text, _ in texts]) if search else overlaps.Found()
         first = unit.first_document + (comparison.start if comparison is not None else 0)
         twins = duplicates.between(first, first + unit.documents) - first
         path = out / manifests.shard_name(index)
-        return make_shard(path, unit, encoder, plan.manifest, found, twins.tolist())
+        return make_shard(path, unit, texts, encoder, plan.manifest, found, twins.tolist())
 
     units, ledger = plan.corpus.units, Ledger(out, ShardRecord, scratch)
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
@@ -226,6 +227,7 @@ def _is_complete(out: Path, plan: JobPlan) -> bool:
 def make_shard(
     path: Path,
     unit: WorkUnit,
+    texts: Sequence[tuple[str, str]],
     encoder: Encoder,
     options: ShardManifest,
     found: overlaps.Found,
@@ -235,7 +237,7 @@ def make_shard(
 
     Args:
         path: the file to write.
-        unit: the documents.
+        unit, texts: the documents, and their text and language.
         encoder, options: how to make rows of them.
         found, duplicates: documents to leave out, the duplicates counted from the unit's first one. The others keep
             their numbers, and so their random numbers.
@@ -244,11 +246,8 @@ def make_shard(
     removed = {number - first: "in_tasks_left_out" for number in found.in_tasks}
     removed |= {number - first: "similar_left_out" for number in found.similar}
     removed |= dict.fromkeys(duplicates, "duplicates_left_out")
-    texts = (
-        ("" if number in removed else text, language)
-        for number, (text, language) in enumerate(read_texts_with_language(unit))
-    )
-    tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(texts, encoder)
+    kept_texts = (("" if number in removed else text, language) for number, (text, language) in enumerate(texts))
+    tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(kept_texts, encoder)
     made = pairs.make_pairs(
         sentence_lengths,
         sentences_per_document,
