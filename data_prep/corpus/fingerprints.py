@@ -20,6 +20,7 @@ import rensa
 import xxhash
 from numpy.typing import NDArray
 
+from data_prep.corpus.word_runs import MULTIPLIER, hash_runs
 from data_prep.text.normalize import normalize
 
 Method = Literal["none", "exact", "near"]
@@ -36,7 +37,6 @@ LONG_SIMILARITY, SHORT_SIMILARITY = 0.3, 0.8
 MAX_DOCUMENTS_IN_MEMORY = 4096  # fingerprinted in one call
 MAX_WORDS = 1 << 20  # in the cache before it is emptied: about 150 bytes each
 _SEED = 1
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd; makes the hash of a run depend on the order of its words
 
 _SILENT = str.maketrans({**dict.fromkeys("aeiouvwyjh"), "c": "k", "q": "k", "z": "s"})
 _DOUBLED = re.compile(r"([a-z])\1+")
@@ -82,15 +82,6 @@ class WordHashes(dict[str, int]):
         return value
 
 
-def hash_runs(words: NDArray[np.uint64], length: int) -> NDArray[np.uint64]:
-    """Returns the hash of each run of `length` words, in order, of the hashes of at least so many words."""
-    count = len(words) - length + 1
-    runs = words[:count].copy()
-    for offset in range(1, length):
-        runs = runs * _MULTIPLIER + words[offset : offset + count]
-    return runs
-
-
 class Fingerprinter:
     """Computes the fingerprints of documents. Its cache of words affects the speed only."""
 
@@ -125,7 +116,7 @@ class Fingerprinter:
         minima = np.array(matrix.to_rows(), np.uint32).reshape(len(sets), BANDS * ROWS)
         keys = np.zeros((len(sets), BANDS), np.uint64)
         for row in range(ROWS):
-            keys = (keys ^ minima[:, row::ROWS]) * _MULTIPLIER
+            keys = (keys ^ minima[:, row::ROWS]) * np.uint64(MULTIPLIER)
             keys ^= keys >> np.uint64(32)
         # Two different 16-bit values agree by chance once in 65,536 (Li and König, "b-bit minwise hashing", WWW 2010).
         return Fingerprints(keys, minima.astype(np.uint16), sizes)

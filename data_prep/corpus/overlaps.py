@@ -36,13 +36,18 @@ IntArray = NDArray[np.int64]
 HELD_OUT_WORDS = 8
 HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
-_NO_RUNS = Runs(0, np.zeros(0, np.int64), np.zeros(0, np.uint64))
 _NO_LETTER = re.compile(r"[\W_]+")
 
 
 def plain(word: str) -> str:
     """Returns the letters and digits of a word, normalised."""
     return _NO_LETTER.sub("", normalize(word))
+
+
+def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDArray[np.uint8]]:
+    """Returns the byte of each hash in a table of 2**table_bits, by its first bits, and its bit there, by its last."""
+    places = (hashes >> np.uint64(64 - table_bits)).view(np.int64)  # numpy copies indices that are not signed
+    return places, np.uint8(1) << (hashes.astype(np.uint8) & np.uint8(7))
 
 
 class Index(NamedTuple):
@@ -52,25 +57,29 @@ class Index(NamedTuple):
         hashes: uint64[K], different ones, in order.
         owners: int32[K], the number of the text, or file, that each is from; of several the first.
         sizes: int64[O], the runs of each owner.
-        occupied: bool[2**b], for the first b bits of a hash whether one in `hashes` begins with them.
+        occupied: uint8[2**b], a table of bits that are set for those in `hashes`, and for about one in 100 others.
     """
 
     hashes: NDArray[np.uint64]
     owners: NDArray[np.int32]
     sizes: IntArray
-    occupied: NDArray[np.bool_]
+    occupied: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, runs: Iterable[Runs], owner_of: IntArray | None = None) -> "Index":
+    def of(cls, runs: Runs, owner_of: IntArray | None = None) -> "Index":
         """Makes the index of runs; `owner_of` maps the numbers of their texts to owners (None: they are owners)."""
-        _, per_text, all_hashes = zip(_NO_RUNS, *runs)
-        text_sizes = np.concatenate(per_text)
-        owners = np.repeat(np.arange(len(text_sizes)) if owner_of is None else owner_of, text_sizes)
+        hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
+        texts, inside = runs.texts_of(np.arange(len(hashes)))
+        owners = texts[inside] if owner_of is None else owner_of[texts[inside]]
         sizes = np.bincount(owners)
-        hashes, places = np.unique(np.concatenate(all_hashes), return_index=True)
-        bits = max(10, len(hashes).bit_length() + 2)
-        occupied = np.zeros(1 << bits, np.bool_)
-        occupied[hashes >> np.uint64(64 - bits)] = True
+        hashes = hashes[inside]
+        order = np.argsort(hashes)  # much faster than np.unique, which needs a stable one
+        begins = np.flatnonzero(np.diff(hashes[order], prepend=hashes[order[:1]] + np.uint64(1)))
+        places = np.minimum.reduceat(order, begins) if len(begins) else order
+        hashes = hashes[places]
+        table_bits = max(10, len(hashes).bit_length() + 3)
+        occupied = np.zeros(1 << table_bits, np.uint8)
+        np.bitwise_or.at(occupied, *_places(hashes, table_bits))
         return cls(hashes, owners[places].astype(np.int32), sizes, occupied)
 
     def save(self, directory: Path) -> None:
@@ -82,18 +91,23 @@ class Index(NamedTuple):
     @classmethod
     def mapped(cls, directory: Path) -> "Index":
         """Maps what `save` wrote. The ranks of a host share this memory."""
-        return cls(*(np.load(directory / f"{name}.npy", mmap_mode="r") for name in cls._fields))
+        return cls(*(np.asarray(np.load(directory / f"{name}.npy", mmap_mode="r")) for name in cls._fields))
 
-    def find(self, runs: Runs) -> tuple[IntArray, IntArray]:
-        """Returns (text, owner) of each run that is in the index, which is not empty."""
-        shift = np.uint64(64 - (len(self.occupied).bit_length() - 1))
-        # Signed numbers are used as indices without a copy.
-        likely = np.flatnonzero(self.occupied.take((runs.hashes >> shift).view(np.int64)))
-        wanted = runs.hashes[likely]
-        places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
-        equal = self.hashes[places] == wanted
-        texts = np.searchsorted(np.cumsum(runs.sizes), likely[equal], side="right")
-        return runs.first + texts, self.owners[places[equal]]
+    def find(self, runs: Runs) -> tuple[IntArray, NDArray[np.int32]]:
+        """Returns (text, owner) of each run that is in the index."""
+        table_bits = len(self.occupied).bit_length() - 1
+        numbers, owners, first = [np.zeros(0, np.int64)], [self.owners[:0]], 0
+        for hashes in runs.hashes:
+            places, bits = _places(hashes, table_bits)
+            likely = np.flatnonzero(self.occupied.take(places) & bits != 0)
+            wanted = hashes[likely]
+            places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
+            equal = self.hashes[places] == wanted
+            numbers.append(first + likely[equal])
+            owners.append(self.owners[places[equal]])
+            first += len(hashes)
+        texts, inside = runs.texts_of(np.concatenate(numbers))
+        return texts[inside], np.concatenate(owners)[inside]
 
 
 @dataclass(frozen=True)
@@ -153,11 +167,11 @@ class Search:
 
     def find(self, first: int, texts: Sequence[str]) -> Found:
         """Returns the documents that overlap with other texts, of which document `first` is the first of `texts`."""
-        similar = most_similar(self._held_out, self._bones.read(texts))
+        similar = most_similar(self._held_out, self._bones.read(texts)) if len(self._held_out.hashes) else {}
         in_tasks: dict[int, int] = {}
-        for runs in self._words.read(texts) if len(self._tasks.hashes) else ():
-            documents, owners = self._tasks.find(runs)
-            in_tasks |= dict(zip((first + documents)[::-1].tolist(), owners[::-1].tolist()))  # of several the first
+        if len(self._tasks.hashes):
+            documents, owners = self._tasks.find(self._words.read(texts))
+            in_tasks = dict(zip((first + documents)[::-1].tolist(), owners[::-1].tolist()))  # of several the first
         return Found({first + document: owner for document, owner in similar.items()}, in_tasks)
 
 
@@ -178,21 +192,19 @@ def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) ->
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def most_similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
+def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     """Returns the documents that are similar to an owner, and the number of the most similar one."""
     found: dict[int, tuple[float, int]] = {}
-    if not len(index.hashes):
-        return {}
-    sizes, documents, owners = zip(*((runs.sizes, *index.find(runs)) for runs in (_NO_RUNS, *batches)))
-    pairs, common = np.unique(np.concatenate(documents) * len(index.sizes) + np.concatenate(owners), return_counts=True)
-    of_pair, owner_of_pair = np.divmod(pairs, len(index.sizes))  # (P,)
-    own, others = np.concatenate(sizes)[of_pair], index.sizes[owner_of_pair]  # (P,) runs
+    documents, owners = index.find(runs)
+    pairs, common = np.unique(documents * len(index.sizes) + owners, return_counts=True)
+    documents, owners = np.divmod(pairs, len(index.sizes))  # (P,)
+    own, others = runs.sizes[documents], index.sizes[owners]  # (P,) runs
     shorter = np.minimum(own, others)
     share = common / shorter
     least = np.where(shorter >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
     # A few words of a held-out document make no longer text similar to it.
     enough = (own <= others) | (common >= MIN_COMMON)
     for pair in np.flatnonzero((share >= least) & enough).tolist():
-        document, owner = int(of_pair[pair]), int(owner_of_pair[pair])
+        document, owner = int(documents[pair]), int(owners[pair])
         found[document] = max(found.get(document, (0.0, 0)), (float(share[pair]), -owner))
     return {document: -owner for document, (_, owner) in sorted(found.items())}

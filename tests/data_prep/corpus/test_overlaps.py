@@ -1,19 +1,24 @@
 """`shards` leaves out what is similar to held-out documents, and what overlaps with the files of tasks."""
 
+import itertools
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.corpus import overlaps
+from data_prep.corpus import overlaps, word_runs
 from data_prep.corpus.documents import Document
-from data_prep.corpus.overlaps import RunReader, plain
+from data_prep.corpus.fingerprints import skeleton
+from data_prep.corpus.overlaps import plain
+from data_prep.corpus.word_runs import RunReader
 from data_prep.format import shards
 from data_prep.sources.records import task_texts
 from tests.data_prep import corpora
@@ -29,28 +34,60 @@ def shards_of(out: Path, vocabulary: Path, *options: object) -> list[dict[str, A
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    texts=st.lists(st.text(alphabet="ab .-é中文\0\n", max_size=30), max_size=8),
-    length=st.integers(1, 4),
-    batch=st.integers(1, 40),
+    texts=st.lists(st.text(alphabet="abb Bk1é.-—中が\0\nßΣﬂ\u2028“😀", max_size=30), max_size=8),
+    length=st.integers(1, 5),
+    piece=st.integers(1, 40),
+    spell=st.sampled_from([plain, skeleton]),
 )
-def test_runs_are_those_of_each_text_alone(texts: list[str], length: int, batch: int) -> None:
+def test_runs_are_those_of_each_text_alone(
+    texts: list[str], length: int, piece: int, spell: Callable[[str], str]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlaps, "_BATCH_CHARACTERS", batch)
-        found = [pair for runs in RunReader(length, plain).read(texts) for pair in zip(*(c.tolist() for c in runs))]
-    expected = []
-    for number, text in enumerate(texts):
-        for dash in "-\0":
-            text = text.replace(dash, " ")
-        for sign in "中文":
-            text = text.replace(sign, f" {sign} ")
-        words = [*filter(None, map(plain, text.split()))]
-        expected += [(number, tuple(words[n : n + length])) for n in range(len(words) - length + 1)]
-    assert [number for number, _ in found] == [number for number, _ in expected]
-    hashes = {words: value for (_, value), (_, words) in zip(found, expected)}
-    assert [value for _, value in found] == [hashes[words] for _, words in expected]
-    assert len(set(hashes.values())) == len(hashes)
+        patch.setattr(word_runs, "_PIECE_CHARACTERS", piece)
+        runs = RunReader(length, spell).read(texts)
+    hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
+    numbers, inside = runs.texts_of(np.arange(len(hashes)))
+    expected = [(number, run) for number, text in enumerate(texts) for run in runs_of(text, length, spell)]
+    assert numbers[inside].tolist() == [number for number, _ in expected]
+    assert runs.sizes.tolist() == [sum(number == one for one, _ in expected) for number in range(len(texts))]
+    hash_of = {run: value for value, (_, run) in zip(hashes[inside].tolist(), expected)}
+    assert hashes[inside].tolist() == [hash_of[run] for _, run in expected]
+    assert len(set(hash_of.values())) == len(hash_of)
+
+
+def runs_of(text: str, length: int, spell: Callable[[str], str] = skeleton) -> list[tuple[str, ...]]:
+    """Returns the runs of words of a text by their definition."""
+    for divider in "-—\0":
+        text = text.replace(divider, " ")
+    for sign in "中が":
+        text = text.replace(sign, f" {sign} ")
+    words = [word.replace("ς", "σ") for word in map(spell, text.split()) if word]
+    return [tuple(words[n : n + length]) for n in range(len(words) - length + 1)]
+
+
+def test_similar_documents_are_those_of_all_comparisons() -> None:
+    """Compares with counting the common runs of every two texts: long and short ones, excerpts of different sizes."""
+    held_out = [text_of(seed, sentences) for seed, sentences in ((1, 200), (2, 160), (3, 12), (4, 4), (5, 1))]
+    documents = []
+    for seed, text in itertools.product(range(12), held_out):
+        words = edit(text, seed, 0.01 * seed).split()
+        first, *others = text_of(100 + seed, 1 << seed % 10).split(), *words[: len(words) * (seed + 1) // 12]
+        documents.append(" ".join([*first, *others] if seed % 2 else others))
+    expected = {}
+    for number, document in enumerate(documents):
+        own = runs_of(document, 8)
+        for owner, text in enumerate(held_out):
+            others = runs_of(text, 8)
+            shorter, common = min(len(own), len(others)), len([run for run in own if run in set(others)])
+            enough = len(own) <= len(others) or common >= 16
+            if shorter and common >= (0.2 if shorter >= 1000 else 0.5) * shorter and enough:
+                expected[number] = owner
+    reader = RunReader(8, skeleton)
+    found = overlaps.most_similar(overlaps.Index.of(reader.read(held_out)), reader.read(documents))
+    assert found == expected
+    assert 15 < len(found) < 45
 
 
 def test_held_out_text_is_clean_by_default(
