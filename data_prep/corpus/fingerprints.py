@@ -116,7 +116,7 @@ class Fingerprinter:
         minima = np.array(matrix.to_rows(), np.uint32).reshape(len(sets), BANDS * ROWS)
         keys = np.zeros((len(sets), BANDS), np.uint64)
         for row in range(ROWS):
-            keys = (keys ^ minima[:, row::ROWS]) * np.uint64(MULTIPLIER)
+            keys = (keys ^ minima[:, row::ROWS]) * MULTIPLIER
             keys ^= keys >> np.uint64(32)
         # Two different 16-bit values agree by chance once in 65,536 (Li and König, "b-bit minwise hashing", WWW 2010).
         return Fingerprints(keys, minima.astype(np.uint16), sizes)

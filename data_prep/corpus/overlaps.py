@@ -74,9 +74,9 @@ class Index(NamedTuple):
         sizes = np.bincount(owners)
         hashes = hashes[inside]
         order = np.argsort(hashes)  # much faster than np.unique, which needs a stable one
-        begins = np.flatnonzero(np.diff(hashes[order], prepend=hashes[order[:1]] + np.uint64(1)))
-        places = np.minimum.reduceat(order, begins) if len(begins) else order
-        hashes = hashes[places]
+        ordered = hashes[order]
+        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(order)])  # of equal hashes
+        hashes, places = ordered[begins], np.minimum.reduceat(order, begins)
         table_bits = max(10, len(hashes).bit_length() + 3)
         occupied = np.zeros(1 << table_bits, np.uint8)
         np.bitwise_or.at(occupied, *_places(hashes, table_bits))

@@ -26,7 +26,7 @@ _GONE = 0xFF  # for a character that does not count; no text has this byte
 _LETTERS = 8  # that one number holds
 _MAX_LETTERS = 128  # of a word; in longer ones the rest does not count
 _MASKS = np.array([(1 << 8 * letters) - 1 for letters in range(_LETTERS + 1)], np.uint64)
-MULTIPLIER = 0x9E3779B97F4A7C15  # odd; makes the hash of a run depend on the order of its words
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd; makes the hash of a run depend on the order of its words
 
 
 class Runs(NamedTuple):
@@ -54,17 +54,12 @@ class Runs(NamedTuple):
 
 
 def hash_runs(words: HashArray, length: int) -> HashArray:
-    """Returns the hash of each run of `length` words, in order, of the hashes of at least so many words.
-
-    It is the sum of the words' hashes, times falling powers of `MULTIPLIER`.
-    """
-    runs, done = words, 1
-    for bit in f"{length:b}"[1:]:
-        runs = runs[:-done] * np.uint64(pow(MULTIPLIER, done, 1 << 64)) + runs[done:]
-        done *= 2
-        if bit == "1":
-            runs = runs[:-1] * np.uint64(MULTIPLIER) + words[done:]
-            done += 1
+    """Returns the hash of each run of `length` words, in order, of the hashes of at least so many words."""
+    count = len(words) - length + 1
+    runs = words[:count].copy()
+    for offset in range(1, length):
+        runs *= MULTIPLIER
+        runs += words[offset : offset + count]
     return runs
 
 
@@ -164,7 +159,7 @@ def _hash_words(letters: NDArray[np.uint8], starts: IntArray, stops: IntArray) -
         if not len(longer):
             break
         rest = eight.take(starts[longer] + place) & _MASKS.take(sizes[longer] - place, mode="clip")
-        hashes[longer] = hashes[longer] * np.uint64(MULTIPLIER) + rest
-    hashes *= np.uint64(MULTIPLIER)
+        hashes[longer] = hashes[longer] * MULTIPLIER + rest
+    hashes *= MULTIPLIER
     hashes ^= hashes >> np.uint64(32)
     return hashes
