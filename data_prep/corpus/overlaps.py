@@ -45,9 +45,10 @@ def plain(word: str) -> str:
 
 
 def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDArray[np.uint8]]:
-    """Returns the byte of each hash in a table of 2**table_bits, by its first bits, and its bit there, by its last."""
+    """Returns the byte of each hash in a table of 2**table_bits, by its first bits, and two bits there, by its last."""
     places = (hashes >> np.uint64(64 - table_bits)).view(np.int64)  # numpy copies indices that are not signed
-    return places, np.uint8(1) << (hashes.astype(np.uint8) & np.uint8(7))
+    last, one, seven = hashes.astype(np.uint8), np.uint8(1), np.uint8(7)
+    return places, one << (last & seven) | one << (last >> np.uint8(3) & seven)
 
 
 class Index(NamedTuple):
@@ -77,7 +78,7 @@ class Index(NamedTuple):
         ordered = hashes[order]
         begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(order)])  # of equal hashes
         hashes, places = ordered[begins], np.minimum.reduceat(order, begins)
-        table_bits = max(10, len(hashes).bit_length() + 3)
+        table_bits = max(10, len(hashes).bit_length() + 2)
         occupied = np.zeros(1 << table_bits, np.uint8)
         np.bitwise_or.at(occupied, *_places(hashes, table_bits))
         return cls(hashes, owners[places].astype(np.int32), sizes, occupied)
@@ -99,7 +100,7 @@ class Index(NamedTuple):
         numbers, owners, first = [np.zeros(0, np.int64)], [self.owners[:0]], 0
         for hashes in runs.hashes:
             places, bits = _places(hashes, table_bits)
-            likely = np.flatnonzero(self.occupied.take(places) & bits != 0)
+            likely = np.flatnonzero(self.occupied.take(places) & bits == bits)
             wanted = hashes[likely]
             places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
             equal = self.hashes[places] == wanted
