@@ -2,7 +2,7 @@
 
 errors         `UserError`, which is shown to the user as one line
 command_line   command lines whose mistakes raise `UserError`
-environment    numbers that launchers set; memory that a process can still get; its output and Ctrl-C
+environment    numbers that launchers set
 gpus           what the system says of its GPUs, without torch
 progress_bar   a progress bar on a terminal, plain lines elsewhere
 text           counts, durations, Markdown tables, and text of others that is printed

@@ -5,16 +5,19 @@ import difflib
 import math
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from common import __version__, environment
+from common import __version__
 from common.errors import UserError
 from common.files.places import explain
 
 PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
 """Beginnings of the metavar of arguments that are files or directories."""
+INTERRUPTED = "interrupted\n"
+"""What is printed for Ctrl-C."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 
 N = TypeVar("N", int, float)
@@ -72,16 +75,14 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
+        """Parses as argparse does.
 
         Raises UserError for an empty path, which would be the current directory, and for a URL in place of a path,
         which would be a local directory of that name.
         """
         words = sys.argv[1:] if args is None else list(args)
         self._check_paths(words)
-        result = super().parse_known_args(words, namespace)
-        environment.begin_work()
-        return result
+        return super().parse_known_args(words, namespace)
 
     def _check_paths(self, words: Sequence[str]) -> None:
         flag = ""
@@ -134,7 +135,8 @@ def in_one_line(work: Callable[[], int | None], is_silent: bool = False) -> int:
     except UserError as error:
         message = error
     except BrokenPipeError:
-        discard_output()
+        # Nothing may be written at exit into a pipe that its reader has closed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         explained = explain(error)
@@ -146,15 +148,14 @@ def in_one_line(work: Callable[[], int | None], is_silent: bool = False) -> int:
     return 2
 
 
-def discard_output() -> None:
-    """Sends standard output to /dev/null, so that nothing is written at exit into a pipe that its reader has closed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def entry_point(main: Callable[[Sequence[str]], int | None]) -> Callable[..., int]:
     """Makes `main` take the words of the command line by default, and return the exit status (`in_one_line`)."""
 
     def run(argv: Sequence[str] | None = None) -> int:
-        return in_one_line(lambda: main(sys.argv[1:] if argv is None else argv))
+        try:
+            return in_one_line(lambda: main(sys.argv[1:] if argv is None else argv))
+        except KeyboardInterrupt:
+            sys.stderr.write(INTERRUPTED)
+            return 128 + signal.SIGINT
 
     return run

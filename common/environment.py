@@ -1,24 +1,8 @@
-"""What a process gets from outside: numbers in variables of launchers, memory, and Ctrl-C."""
+"""Numbers in variables that launchers set."""
 
-import io
-import itertools
 import os
-import re
-import signal
-import sys
-from pathlib import Path
-from types import TracebackType
 
-from common import PREFIX
 from common.errors import UserError
-
-CONSOLE_SCRIPT = "albert"
-"""The command that an installed wheel has."""
-INTERRUPTED = "interrupted\n"
-"""What is printed for Ctrl-C if nothing catches the KeyboardInterrupt."""
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | None = None) -> int:
@@ -39,69 +23,3 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
             "unset it or correct it"
         )
     return number
-
-
-def available_bytes() -> int | None:
-    """Returns the bytes of memory that this process can still get, or None if the system does not say.
-
-    It is the least of what the machine has and of what the process's control group (version 2), such as a container,
-    and the groups above it may use.
-    """
-    amounts = []
-    if machine := re.search(r"^MemAvailable: +(\d+) kB", _content(_MEMINFO), re.MULTILINE):
-        amounts.append(int(machine[1]) * 1024)
-    own = re.search(r"^0::(.*)", _content(_OWN_CGROUP), re.MULTILINE)
-    # A container may see its own group as the root, under another path than /proc says.
-    group = _CGROUP / (own[1] if own else "").strip("/")
-    for folder in (group, *group.parents):
-        limit, used = (_content(folder / f"memory.{name}").strip() for name in ("max", "current"))
-        if limit.isdecimal() and used.isdecimal():  # otherwise "max": no limit
-            # Caches of files count as used, but they can be dropped.
-            caches = re.search(r"^inactive_file (\d+)", _content(folder / "memory.stat"), re.MULTILINE)
-            amounts.append(max(0, int(limit) - int(used) + (int(caches[1]) if caches else 0)))
-    return min(amounts, default=None)
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
-def begin_command() -> None:
-    """Prepares a process that runs a command of this project (`python -m pipeline.plan`, or the console script).
-
-    It prepares the process's output and its end.
-
-    Text that the encoding of the terminal lacks is escaped.
-
-    Until `begin_work`, Ctrl-C ends the process at once: a KeyboardInterrupt during an import may be raised inside a
-    destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
-    be cleaned up, and ends the command with one line. A program that imports the packages keeps its own ways.
-    """
-    following = itertools.pairwise(sys.orig_argv)
-    module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
-    is_module = sys.argv[:1] == ["-m"] and f"{module}.".startswith((f"{PREFIX}data_prep.", f"{PREFIX}pipeline."))
-    if not is_module and Path(sys.argv[0] or "-").name != CONSOLE_SCRIPT:
-        return
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    sys.excepthook = _report
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def begin_work() -> None:
-    """From here on, Ctrl-C raises KeyboardInterrupt, if `begin_command` has changed that."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints `INTERRUPTED` for a KeyboardInterrupt, and any other error as Python does."""
-    if issubclass(kind, KeyboardInterrupt):
-        sys.stderr.write(INTERRUPTED)
-    else:
-        sys.__excepthook__(kind, error, trace)

@@ -40,7 +40,6 @@ class Progress:
         self.description, self.total, self.unit = description, total, unit
         self._enabled, self._plain_lines, self._quiet_seconds = enabled, enabled and plain_lines, quiet_seconds
         self._done = self._before = 0
-        self._values: dict[str, object] = {}
         self._bar: tqdm | None = None
         self._started = self._printed = time.monotonic()
 
@@ -61,23 +60,18 @@ class Progress:
             )
         return self
 
-    def resume(self, n: int, **values: object) -> None:
+    def resume(self, n: int) -> None:
         """Counts `n` as done by an earlier run; the rate does not include them."""
         self._before += n
         self._done += n
-        self._values = self._values | values
         if self._bar is not None:
             self._bar.initial = self._bar.n = self._bar.last_print_n = self._done
-            self._bar.set_postfix(self._values)
+            self._bar.refresh()
 
-    def update(self, n: int = 1, **values: object) -> None:
-        """Counts `n` more as done. `values` are shown by name beside the count until the next values."""
+    def update(self, n: int = 1) -> None:
+        """Counts `n` more as done."""
         self._done += n
-        if values:
-            self._values = self._values | values
         if self._bar is not None:
-            if values:
-                self._bar.set_postfix(self._values, refresh=False)
             self._bar.update(n)
         elif time.monotonic() - self._printed >= LINE_INTERVAL:
             self._print_line()
@@ -105,7 +99,7 @@ class Progress:
             print(self.line(self._printed - self._started), file=sys.stderr, flush=True)
 
     def line(self, elapsed: float) -> str:
-        """Returns the plain line after `elapsed` seconds: count, percentage, rate, times, values."""
+        """Returns the plain line after `elapsed` seconds: count, percentage, rate, times."""
         divisor, unit = (1e6, "MB") if self.unit == "B" else (1, self.unit)
         digits = 1 if divisor > 1 else 0
         count = f"{self._done / divisor:,.{digits}f}"
@@ -118,5 +112,4 @@ class Progress:
         parts.append(f"{format_duration(elapsed)} elapsed")
         if self.total and rate and self._done < self.total:
             parts.append(f"{format_duration((self.total - self._done) / rate)} to go")
-        parts += [f"{name} {value}" for name, value in self._values.items()]
         return f"{self.description}: " + ", ".join(parts)

@@ -2,7 +2,6 @@
 
 python -m pipeline.evaluate summary --run runs/base
 python -m pipeline.evaluate compare --runs runs/base --random runs/random
-python -m pipeline.evaluate ensemble --runs runs/large/rte runs/base/rte --out runs/ensemble
 """
 
 import argparse
@@ -15,8 +14,7 @@ from common.command_line import Parser, entry_point
 
 
 def _summary(args: argparse.Namespace) -> str:
-    from pipeline.analysis.curves import draw_curves
-    from pipeline.analysis.summary import summarise
+    from pipeline.analysis.summary import draw_curves, summarise
 
     table = summarise(args.run, args.export or args.run / "export", args.curves)
     if args.curves is not None:
@@ -28,12 +26,6 @@ def _compare(args: argparse.Namespace) -> str:
     from pipeline.analysis.comparison import compare
 
     return compare(args.runs, args.random)
-
-
-def _ensemble(args: argparse.Namespace) -> str:
-    from pipeline.analysis.ensemble import write_ensembles
-
-    return write_ensembles(args.runs, args.out, args.overwrite)
 
 
 def parser() -> Parser:
@@ -52,13 +44,6 @@ def parser() -> Parser:
     command.set_defaults(run_command=_compare)
     command.add_argument("--runs", required=True, help="where to search", **searched)
     command.add_argument("--random", default=[], help="where to search for runs from random weights", **searched)
-
-    summary = "the average of several runs' predictions for each task, and its submissions"
-    command = commands.add_parser("ensemble", help=summary)
-    command.set_defaults(run_command=_ensemble)
-    command.add_argument("--runs", required=True, help="where to search", **searched)
-    command.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
-    command.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
     return p
 
 

@@ -3,8 +3,8 @@
     python -m pipeline.export --run runs/base --out albert-base
     python -m pipeline.export --run runs/base --out albert-base --license apache-2.0 --language en
 
-Exports the newest complete checkpoint of a pre-training run, or the best one of a fine-tuning run. --step and
---best choose others. One process is enough, however many ranks trained.
+Exports the newest complete checkpoint of a pre-training run, or the best one of a fine-tuning run. --step chooses
+another. One process is enough, however many ranks trained.
 """
 
 import sys
@@ -19,13 +19,7 @@ def parser() -> Parser:
     p = Parser(prog="python -m pipeline.export", description=__doc__.splitlines()[0])
     p.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
-    which = p.add_mutually_exclusive_group()
-    which.add_argument("--step", type=positive, metavar="N", help="the checkpoint of this step")
-    which.add_argument(
-        "--best",
-        action="store_true",
-        help="the checkpoint with the lowest held-out loss; of a fine-tuning run, with the best metric",
-    )
+    p.add_argument("--step", type=positive, metavar="N", help="the checkpoint of this step")
     p.add_argument(
         "--license",
         default="other",

@@ -92,7 +92,6 @@ def resolve(flags: PlanFlags) -> "Plan":
     from pipeline.pretraining.architecture import parse_fields
     from pipeline.pretraining.lengths import paper_steps
     from pipeline.training import schedule
-    from pipeline.training.schedule import Length
 
     gpu = find_gpu(flags.gpu, flags.network_gbit, flags.gpu_memory, flags.gpu_tflops)
     cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
@@ -110,7 +109,7 @@ def resolve(flags: PlanFlags) -> "Plan":
     if engine.precision not in gpu.tflops:
         raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
     steps = flags.steps or paper_steps(engine.train_batch_size)
-    schedule.of_lengths(engine.json.get("scheduler"), engine.learning_rate, None, (Length(0, steps),))
+    schedule.from_config(engine.json.get("scheduler"), engine.learning_rate, None, steps)
     length = model.max_position_embeddings
     return Plan(
         model=model,

@@ -21,8 +21,7 @@ from pathlib import Path
 from common import PREFIX
 from common.command_line import Parser, entry_point, hours
 from common.errors import UserError
-from pipeline.analysis.paper_tables import TABLES, PreTraining, Table, find_table
-from pipeline.checkpoint.run_records import RESULTS
+from pipeline.analysis.paper_tables import TABLES, PreTraining, Table, find_table, markdown
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
@@ -150,26 +149,13 @@ def _launcher(args: argparse.Namespace) -> Command:
     return ["deepspeed", *(() if args.hostfile is None else ("--hostfile", str(args.hostfile))), "--module"]
 
 
-def collect(table: Table, root: Path) -> str:
-    """Makes the ensembles of the runs below `root` that have ended, and returns the table."""
-    from pipeline.analysis.ensemble import write_ensembles
-    from pipeline.analysis.paper_tables import markdown
-
-    printed = []
-    ended = [root / row.slug / task / RESULTS for row in table.pretrainings for task in table.tasks]
-    runs = [results.parent for results in ended if results.exists()]
-    if runs and any(row.is_ensemble for row in table.rows):
-        printed.append(write_ensembles(runs, root / f"ensemble-{table.name}") + "\n")
-    return "\n".join([*printed, markdown(table, root)])
-
-
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Prints the commands of a table, or makes it. UserError: a mistake."""
     args = parser().parse_all(argv)
     table, scale = find_table(args.table), scale_of(args.scale)
     if args.collect:
-        print(collect(table, _root(args)))
+        print(markdown(table, _root(args)))
         return
     check(args, table)
     task_data = find_task_data(args.data_root)

@@ -40,6 +40,17 @@ def file_checksum(path: Path) -> str:
     return str(checksum.hexdigest())
 
 
+def problem_of_file(path: Path, entry: FileEntry) -> str:
+    """Describes how a file differs from its entry; "" if it does not."""
+    if not path.is_file():
+        return f"{entry.name} is missing"
+    try:
+        checksum = file_checksum(path)
+    except OSError as error:  # usually a bad sector
+        return f"{entry.name} cannot be read ({error.strerror})"
+    return "" if checksum == entry.xxh3_128 else f"the content of {entry.name} has changed"
+
+
 def content_checksum(content: Mapping[str, Any]) -> str:
     """Returns the checksum of a manifest's content, which must not include the checksum itself."""
     return str(xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()))

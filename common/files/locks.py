@@ -5,7 +5,6 @@ ends, however it ends, so a file that stays behind locks nothing.
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import socket
@@ -85,15 +84,3 @@ def _holder(path: Path) -> str | None:
     if line is None:
         return None
     return f"process {line[2]} on host {line[1]}" if line[1] else "its lock does not say which"
-
-
-def is_held(path: Path) -> bool:
-    """Whether another process has the lock `path`. On file systems without locks the answer is no."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no lock, or no right to read it
-        pass
-    return False

@@ -1,4 +1,4 @@
-"""Directories that a command makes as a whole: exports, ensembles, the sample. Nothing of a person is ever removed.
+"""Directories that a command makes as a whole: exports, the sample. Nothing of a person is ever removed.
 
 A directory may be made if it is absent, empty, or has the marker of the same command. The marker,
 `.albert-pretraining.json`, names the command, what it was made from, and each file with its checksum. With --overwrite

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import UserError
-from common.files.atomic import replacing, write_text
+from common.files.atomic import write_bytes, write_text
 from common.files.checksums import FileEntry, describe_file
 from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same
@@ -279,6 +279,5 @@ def write_array(path: Path, array: NDArray) -> FileEntry:
     """Writes `array` to a .npy file. Returns its entry for the ledger."""
     content = io.BytesIO()  # if np.save itself meets a full disk, its error does not tell
     np.save(content, np.ascontiguousarray(array))
-    with replacing(path) as temporary:
-        temporary.write_bytes(content.getbuffer())
+    write_bytes(path, content.getbuffer())
     return describe_file(path)

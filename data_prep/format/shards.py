@@ -6,33 +6,28 @@ the vocabulary (`spiece.model` or `tokenizer.json`) and `manifest.json`, which i
 A row contains as many segment pairs as fit into `max_seq_length` positions, as tokens and lengths. It stores what does
 not change: A and B in the order of the document, without special tokens, padding or masks. Training adds those, and
 swaps A and B, when it reads a row. So one shard set serves every objective and every epoch.
-
-Training maps the files for days. `block_checksums` of the files that were checked at the start tell `ShardSet.rows`
-what it must find later.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
 from common.errors import UserError, one_line
 from common.files.atomic import replacing
+from common.files.checksums import problem_of_file
 from data_prep.format.pairs import Parts
 from data_prep.format.shard_manifest import ShardFile, ShardManifest, describe_file, read_manifest
-from data_prep.text.vocabulary import Vocabulary, find_vocabulary
+from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 
 _UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")
 _TYPES = {name: pa.uint16() for name in _UINT16_COLUMNS} | {"documents": pa.uint32()}
 SCHEMA = pa.schema([pa.field(name, pa.list_(kind), nullable=False) for name, kind in _TYPES.items()])
 MAX_DOCUMENTS = 1 << 32
 """In a shard set: the number of a document is stored as uint32."""
-BLOCK_ROWS = 16
-"""Rows that have one checksum together. They are read together, so few cost less and many need less memory."""
 
 
 def _view(array: pa.Array) -> NDArray[Any]:
@@ -55,20 +50,6 @@ class ShardColumns(NamedTuple):
         pairs = slice(of_pairs[0], of_pairs[-1])
         tokens = self.tokens[of_tokens[0] : of_tokens[-1]]
         return of_tokens, of_pairs, tokens, *(part[pairs] for part in self.parts), self.documents[pairs]
-
-    def block_checksum(self, block: int) -> int:
-        """Returns a checksum, below 2**32, of what is stored of the rows of block `block`."""
-        checksum = xxhash.xxh3_64()
-        end = min((block + 1) * BLOCK_ROWS, len(self.token_offsets) - 1)
-        for stored in self.between(block * BLOCK_ROWS, end):
-            checksum.update(stored.data)
-        return checksum.intdigest() & 0xFFFFFFFF
-
-
-def block_checksums(path: Path, rows: int) -> NDArray[np.uint32]:
-    """Returns the checksum of every `BLOCK_ROWS` rows of the shard `path`. Raises UserError as `map_shard`."""
-    columns = map_shard(path, rows)
-    return np.array([columns.block_checksum(block) for block in range(-(-rows // BLOCK_ROWS))], np.uint32)
 
 
 def map_shard(path: Path, rows: int) -> ShardColumns:
@@ -234,11 +215,6 @@ class ShardSet(Sequence[ShardRow]):
         self._paths = [directory / file.name for file in self._files]
         self._first_rows = np.cumsum([0, *(file.rows for file in self._files)]).tolist()
         self._mapped: list[ShardColumns | None] = [None] * len(self._files)
-        self._checksums: list[NDArray[np.uint32] | None] = [None] * len(self._files)
-
-    def expect(self, checksums: Mapping[str, NDArray[np.uint32]]) -> None:
-        """Lets every reading of a row compare it with the `block_checksums` of its file, by name."""
-        self._checksums = [checksums.get(file.name) for file in self._files]
 
     def __len__(self) -> int:
         return self._first_rows[-1]
@@ -254,20 +230,6 @@ class ShardSet(Sequence[ShardRow]):
         if columns is None:  # two threads may both map it, which does no harm
             columns = self._mapped[shard] = map_shard(self._paths[shard], self._files[shard].rows)
         return columns
-
-    def _check(self, shard: int, columns: ShardColumns, first: int, end: int) -> None:
-        """Raises UserError if a block of the rows `first` to `end` - 1 has another checksum than is expected."""
-        expected = self._checksums[shard]
-        if expected is None:
-            return
-        for block in range(first // BLOCK_ROWS, (end - 1) // BLOCK_ROWS + 1):
-            if columns.block_checksum(block) != expected[block]:
-                row = self._first_rows[shard] + max(first, block * BLOCK_ROWS)
-                raise UserError(
-                    f"{self._paths[shard]} has changed since it was checked at the start: the {BLOCK_ROWS} rows that "
-                    f"include row {row} of the set have another checksum; run `python -m data_prep verify "
-                    f"{self.directory}`"
-                )
 
     def row(self, index: int) -> ShardRow:
         """Returns row `index`, 0 to len - 1. IndexError: there is no such row. UserError: its shard is damaged."""
@@ -287,9 +249,7 @@ class ShardSet(Sequence[ShardRow]):
         counts = np.append(begins[1:], len(rows)) - begins
         slices = [] if indices.size else [self._columns(0).between(0, 0)]
         for shard, row, count in zip(shards[begins].tolist(), rows[begins].tolist(), counts.tolist()):
-            columns = self._columns(shard)
-            self._check(shard, columns, row, row + count)
-            slices.append(columns.between(row, row + count))
+            slices.append(self._columns(shard).between(row, row + count))
         found, lengths = _join(slices)
         wrong = _wrong_rows(found, lengths, self.manifest)
         if wrong.any():
@@ -326,3 +286,17 @@ def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
             "copy it again or make the shards again"
         )
     return vocabulary
+
+
+def problem_of(directory: Path, file: ShardFile, manifest: ShardManifest) -> str:
+    """Describes what is wrong with one file of the shard set in `directory`; "" if nothing is."""
+    if problem := problem_of_file(directory / file.name, file):
+        return problem
+    try:
+        if file in manifest.shards():
+            read_checked(directory / file.name, file.rows, manifest)
+        elif file.name in VOCABULARY_FILES:
+            read_vocabulary(directory, manifest)
+    except UserError as error:
+        return str(error)
+    return ""

@@ -4,8 +4,7 @@
     train_vocabulary  documents -> vocabulary (`vocab`)
     make_shards       documents and vocabulary -> shards (`shards`)
     verify            checks every file of a directory against its manifest
-    stats             prints tables of a shard set
-    show_rows         prints rows of a shard set
+    show_rows         prints the counts of a shard set, and rows
 
 The job `sample` is data_prep/sources/sample.py.
 """

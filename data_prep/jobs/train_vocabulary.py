@@ -1,10 +1,9 @@
-"""Trains a vocabulary on documents: a SentencePiece model by the unigram method (Kudo, arXiv 1804.10959), or WordPiece.
+"""Trains a vocabulary on documents: a SentencePiece model by the unigram method (Kudo, arXiv 1804.10959).
 
     python -m data_prep vocab --documents DIR... --out FILE.model [--size 30000]
-    python -m data_prep vocab --documents DIR... --type wordpiece --out tokenizer.json
     mpirun -n 8 python -m data_prep vocab ...       (the ranks share the sampling; rank 0 trains)
 
-It also writes FILE.json, which says how the vocabulary was made (FILE.record.json beside a tokenizer.json).
+It also writes FILE.json, which says how the vocabulary was made.
 """
 
 import argparse
@@ -19,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from common import environment
 from common.command_line import bounded, natural, positive
 from common.errors import UserError
-from common.files.atomic import replacing, write_text
+from common.files.atomic import write_bytes, write_text
 from common.files.json_files import check_as, read_bytes, read_object
 from common.files.locks import beside
 from common.normalization import ALBERT_NORMALIZATION, Normalization
@@ -40,8 +38,7 @@ from data_prep.text.sentencepiece_vocabulary import (
     train_sentencepiece,
 )
 from data_prep.text.sentences import iterate_sentences
-from data_prep.text.vocabulary import MAX_PIECES, Vocabulary
-from data_prep.text.wordpiece_vocabulary import WordPieceRules, train_wordpiece
+from data_prep.text.vocabulary import MAX_PIECES
 
 MAX_SENTENCES = 4_000_000
 """Default of --sentences. At 180 characters a sentence, as in novels, training on them needs 13 GB."""
@@ -52,7 +49,7 @@ QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
 FEW_PIECES = 1000
 """Less than any vocabulary for use has."""
-_SUFFIXES = {"sentencepiece": ".model", "wordpiece": ".json"}
+SUFFIX = ".model"
 
 coverage = bounded(float, "share", lambda share: 0.98 <= share <= 1, "0.98 to 1")
 
@@ -61,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep vocab`."""
     flag = parser.add_argument
     flag("--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote")
-    flag("--type", choices=tuple(_SUFFIXES), default="sentencepiece", help="of vocabulary (default: %(default)s)")
-    flag("--out", type=Path, required=True, metavar="FILE", help=".model file to write; .json for wordpiece")
+    flag("--out", type=Path, required=True, metavar="FILE", help=".model file to write")
     flag("--size", type=positive, default=30_000, metavar="N", help="number of pieces (default: %(default)s)")
     flag("--sentences", type=positive, default=MAX_SENTENCES, metavar="N", help="most to train on (%(default)s)")
     flag("--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)")
@@ -76,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Trains the vocabulary `args.out`, or recognises a complete one."""
     with launch() as ranks:
-        normalization = Normalization(args.keep_case, args.keep_accents, of_bert=args.type == "wordpiece")
+        normalization = Normalization(args.keep_case, args.keep_accents)
         corpus, options = ranks.on_root(lambda: _plan(args, normalization))
 
         def work() -> None:
@@ -95,16 +91,12 @@ def run(args: argparse.Namespace) -> None:
 def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpus, dict[str, Any]]:
     """Checks the arguments and returns corpus and options."""
     min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1 + BYTES * args.byte_fallback
-    if args.type == "wordpiece" and (args.byte_fallback or args.character_coverage):
-        raise UserError("--character-coverage and --byte-fallback are for --type sentencepiece")
     if not min_size <= args.size <= MAX_PIECES:
         raise UserError(f"--size is {args.size}; choose one from {min_size} to {MAX_PIECES}: ids have 16 bits")
-    suffix = _SUFFIXES[args.type]
-    if args.out.is_dir() or args.out.suffix != suffix:
-        raise UserError(f"--out is {args.out}; give a file whose name ends in {suffix}")
+    if args.out.is_dir() or args.out.suffix != SUFFIX:
+        raise UserError(f"--out is {args.out}; give a file whose name ends in {SUFFIX}")
     corpus = open_corpus(args.documents, TRAIN, args.language)
     options = {
-        "type": args.type,
         "size": args.size,
         "sentences": args.sentences,
         "seed": args.seed,
@@ -119,7 +111,7 @@ def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpu
 
 def _is_complete(out: Path, options: dict[str, Any]) -> bool:
     """Whether `out` is the vocabulary of these options. UserError: it is another one, or no record tells."""
-    path = _record_path(out)
+    path = out.with_suffix(".json")
     if not os.path.lexists(out) and not os.path.lexists(path):
         return False
     remedy = f"it should say how {out} was made; use another --out, or move both away"
@@ -138,10 +130,6 @@ class _VocabularyRecord:
 
     options: dict[str, Any]
     model_sha256: str
-
-
-def _record_path(out: Path) -> Path:
-    return out.with_suffix(".record.json" if out.suffix == ".json" else ".json")
 
 
 def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZATION) -> Iterator[str]:
@@ -198,35 +186,21 @@ def _finish(
     out: Path, sample: list[str], options: dict[str, Any], described: dict[str, Any], normalization: Normalization
 ) -> None:
     """On rank 0: trains the vocabulary, and writes its files, the model last."""
-    needed = 0 if normalization.of_bert else BYTES_PER_CHARACTER * described["characters"]
-    memory = f"; it needs up to {needed / 1e9:.1f} GB of memory" if needed else ""
-    print(f"vocab: training {options['size']:,} pieces on {described['method']}{memory}", flush=True)
-    available = environment.available_bytes()
-    if available is not None and available < needed:
-        fitting = max(1, int(0.9 * described["sampled"] * available / needed))
-        raise UserError(
-            f"training on {described['sampled']:,} sentences needs up to {needed / 1e9:.1f} GB of memory and "
-            f"{available / 1e9:.1f} GB are free; use --sentences {fitting} or less"
-        )
-    vocabulary: Vocabulary
-    # The libraries say nothing on the way: sentences are counted while they read them, then only the time goes on.
+    memory = f"it needs up to {BYTES_PER_CHARACTER * described['characters'] / 1e9:.1f} GB of memory"
+    print(f"vocab: training {options['size']:,} pieces on {described['method']}; {memory}", flush=True)
+    # The library says nothing on the way: sentences are counted while it reads them, then only the time goes on.
     with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
-        if normalization.of_bert:
-            rules = WordPieceRules(not normalization.keep_case, not normalization.keep_accents)
-            vocabulary = train_wordpiece(_sentences(sample, shown), options["size"], rules)
-        else:
-            vocabulary = train_sentencepiece(
-                _sentences(sample, shown),
-                options["size"],
-                normalization,
-                options["language"],
-                options["character_coverage"],
-                options["byte_fallback"],
-            )
+        vocabulary = train_sentencepiece(
+            _sentences(sample, shown),
+            options["size"],
+            normalization,
+            options["language"],
+            options["character_coverage"],
+            options["byte_fallback"],
+        )
     record = {"options": options, "sample": described, "model_sha256": vocabulary.sha256}
-    write_text(_record_path(out), json.dumps(record, indent=1) + "\n")  # first: it says that the other is ours
-    with replacing(out) as temporary:
-        temporary.write_bytes(vocabulary.serialized)
+    write_text(out.with_suffix(".json"), json.dumps(record, indent=1) + "\n")  # first: it says that the other is ours
+    write_bytes(out, vocabulary.serialized)
     print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
     if len(vocabulary) < FEW_PIECES:
         print(

@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import UserError
-from common.files.checksums import FileEntry, file_checksum
+from common.files.checksums import FileEntry, problem_of_file
 from data_prep.corpus import documents
-from data_prep.format import shard_manifest
-from data_prep.format.shards import read_checked, read_vocabulary
+from data_prep.format import shard_manifest, shards
+from data_prep.format.shard_manifest import ShardFile, ShardManifest
 from data_prep.mpi import executor
-from data_prep.text.vocabulary import VOCABULARY_FILES
 
 EXPECTED_BESIDE = {shard_manifest.MANIFEST, documents.MANIFEST, "README.md"}
 """Files that a manifest does not list; the last one is a person's."""
 MAX_NAMED_PROBLEMS = 5
 
-AnyManifest = shard_manifest.ShardManifest | documents.DocumentsManifest
+AnyManifest = ShardManifest | documents.DocumentsManifest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
             problems = [*filter(None, found_problems), *unexpected_files(directory, manifest)]
             if problems:
                 more = f"; and {len(problems) - MAX_NAMED_PROBLEMS} more" if len(problems) > MAX_NAMED_PROBLEMS else ""
-                job = "shards" if isinstance(manifest, shard_manifest.ShardManifest) else "extract"
+                job = "shards" if isinstance(manifest, ShardManifest) else "extract"
                 raise UserError(
                     f"{directory} is damaged: {'; '.join(problems[:MAX_NAMED_PROBLEMS])}{more}. "
                     f"Copy it again from an undamaged copy, or delete it and run `{job}` again"
@@ -65,25 +64,15 @@ def read_manifest(directory: Path) -> AnyManifest:
 
 def problem_of(directory: Path, file: FileEntry, manifest: AnyManifest) -> str:
     """Describes what is wrong with one file of the manifest; "" if nothing is."""
+    if isinstance(file, ShardFile) and isinstance(manifest, ShardManifest):
+        return shards.problem_of(directory, file, manifest)
     path = directory / file.name
-    if not path.is_file():
-        return f"{file.name} is missing"
+    if problem := problem_of_file(path, file):
+        return problem
     try:
-        checksum = file_checksum(path)
-    except OSError as error:  # usually a bad sector
-        return f"{file.name} cannot be read ({error.strerror})"
-    if checksum != file.xxh3_128:
-        return f"the content of {file.name} has changed"
-    try:
-        if isinstance(file, documents.PartFile):
-            with documents.opened_part(path) as part:
-                if part.metadata.num_rows != file.documents:
-                    return f"{file.name} holds {part.metadata.num_rows} documents instead of {file.documents}"
-        elif isinstance(file, shard_manifest.ShardFile) and isinstance(manifest, shard_manifest.ShardManifest):
-            if file in manifest.shards():
-                read_checked(path, file.rows, manifest)
-            elif file.name in VOCABULARY_FILES:
-                read_vocabulary(directory, manifest)
+        with documents.opened_part(path) as part:
+            if isinstance(file, documents.PartFile) and part.metadata.num_rows != file.documents:
+                return f"{file.name} holds {part.metadata.num_rows} documents instead of {file.documents}"
     except UserError as error:
         return str(error)
     return ""

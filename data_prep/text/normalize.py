@@ -49,11 +49,8 @@ def normalize(text: str, kind: Normalization = ALBERT_NORMALIZATION) -> str:
     it, two single quotes would be other tokens than the double quote that they stand for. It changes 18 of 598,060
     sentences of novels, introductions and articles of Wikipedia.
 
-    kind: what is kept. With accents, text is composed (NFKC) and no mark is removed. A WordPiece vocabulary normalises
-    text itself; then only white space changes here.
+    kind: what is kept. With accents, text is composed (NFKC) and no mark is removed.
     """
-    if kind.of_bert:
-        return " ".join(text.split())
     text = text.translate(_BLANKS) if any(blank in text for blank in BLANKS) else text
     if "``" in text or "''" in text:
         text = text.replace("``", '"').replace("''", '"')

@@ -9,7 +9,7 @@ pieces are numbered again: the special ones first, the others in their order. `f
 import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -99,8 +99,8 @@ class Vocabulary(ABC):
         """Reads a vocabulary.
 
         Args:
-            path: a SentencePiece model, a tokenizer.json, a vocab.txt, or a directory that holds one of them. What
-                tokenizer_config.json says beside a vocab.txt is followed.
+            path: a SentencePiece model, a tokenizer.json of WordPiece, a vocab.txt, or a directory that holds one of
+                them. What tokenizer_config.json says beside a vocab.txt is followed.
             remedy: end of the message if there is no vocabulary.
         Raises:
             UserError: the file is missing or damaged, is not a vocabulary of the two kinds, lacks the special pieces,
@@ -119,11 +119,7 @@ class Vocabulary(ABC):
             if path.suffix == ".txt":
                 vocabulary = WordPieceVocabulary.of_pieces(content, path.parent)
             elif path.suffix == ".json":
-                contents = parse_object(content, path, remedy)
-                if isinstance(model := contents.get("model"), dict) and model.get("type") == "WordPiece":
-                    vocabulary = WordPieceVocabulary.of_tokenizer(contents, path.parent)
-                else:
-                    vocabulary = SentencePieceVocabulary.of_tokenizer(contents)
+                vocabulary = WordPieceVocabulary.of_tokenizer(parse_object(content, path, remedy), path.parent)
             else:
                 vocabulary = SentencePieceVocabulary.of_file(content)
         except UserError:
@@ -162,11 +158,27 @@ class Vocabulary(ABC):
             return texts
         return [self.not_in_words.sub("" if self.words_stand_alone else " ", text) for text in texts]
 
-    @abstractmethod
     def encode_word(self, word: str) -> TokensWithOffsets:
         """Encodes a match of `word`, and tells the characters that each token comes from.
 
         A name of a special piece in it is that piece, as `transformers` has it.
+        """
+        tokens, place = list[tuple[int, int, int]](), 0
+        for number, part in enumerate(self.special.split(word)):
+            if number % 2:
+                tokens.append((self.special.index(part), place, place + len(part)))
+            else:
+                found = self._encode_part(part, begins_word=number == 0)
+                tokens += [(piece, place + start, place + end) for piece, start, end in found]
+            place += len(part)
+        ids, starts, ends = np.array(tokens, np.int64).reshape(-1, 3).T
+        return TokensWithOffsets(ids.astype(np.uint16), starts, ends)
+
+    @abstractmethod
+    def _encode_part(self, part: str, begins_word: bool) -> Iterator[tuple[int, int, int]]:
+        """Yields each piece of a word, or of a further part of one, and the characters [start, end) it comes from.
+
+        "an" in "be[MASK]an" is no beginning of a word.
         """
 
     def encode_for_use(self, text: str) -> list[int]:

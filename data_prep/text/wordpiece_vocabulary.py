@@ -1,14 +1,14 @@
 """BERT's vocabulary: WordPiece (Devlin et al., arXiv 1810.04805), computed by the library `tokenizers`.
 
-The tokens are those of `transformers.BertTokenizer`. But in what a model is pre-trained on, the names of special pieces
-are plain text. The file is a tokenizer.json, which `transformers` opens. Equal vocabularies give equal bytes.
+A published vocabulary is read; none is trained here. The tokens are those of `transformers.BertTokenizer`. But in what
+a model is pre-trained on, the names of special pieces are plain text. The file is a tokenizer.json, which
+`transformers` opens. Equal vocabularies give equal bytes.
 """
 
 import hashlib
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,22 +16,17 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from common.errors import UserError
 from common.files.json_files import read_object
 from common.normalization import Normalization
-from data_prep.text.vocabulary import TOKENIZER_FILE, SpecialPieces, TokensWithOffsets, Vocabulary
+from data_prep.text.vocabulary import SENTENCEPIECE_FILE, TOKENIZER_FILE, SpecialPieces, Vocabulary
 
 UNKNOWN = "[UNK]"
 SPECIAL_PIECES = SpecialPieces(("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]"))
 CONTINUES = "##"
 """The mark of a piece that continues a word."""
 
-_CHARACTER_COVERAGE = 0.99995
-"""The part of a text whose characters all become pieces."""
-_MIN_PAIR_COUNT = 2
-"""Occurrences of two neighbouring pieces that become one."""
 _CONFIG_FILE = "tokenizer_config.json"
 _NORMALIZER, _SPLITTER = "BertNormalizer", "BertPreTokenizer"
 
@@ -65,10 +60,6 @@ class WordPieceRules:
         """What of it is kept in the records of shards and runs."""
         strips = self.lowercase if self.strip_accents is None else self.strip_accents
         return Normalization(keep_case=not self.lowercase, keep_accents=not strips, of_bert=True)
-
-    def normalizer(self) -> normalizers.BertNormalizer:
-        """The normaliser of `tokenizers`."""
-        return normalizers.BertNormalizer(True, self.handle_chinese_chars, self.strip_accents, self.lowercase)
 
 
 class WordPieceVocabulary(Vocabulary):
@@ -127,13 +118,15 @@ class WordPieceVocabulary(Vocabulary):
 
     @classmethod
     def of_tokenizer(cls, contents: Mapping[str, Any], directory: Path) -> "WordPieceVocabulary":
-        """Reads the contents of a tokenizer.json, in `directory`, whose model is WordPiece.
+        """Reads the contents of a tokenizer.json in `directory`.
 
         Raises:
-            ValueError: it splits or normalises text in another way than BERT, has more added tokens, or contradicts
-                the tokenizer_config.json beside it, which `transformers` follows.
+            ValueError: its model is not WordPiece, it splits or normalises text in another way than BERT, has more
+                added tokens, or contradicts the tokenizer_config.json beside it, which `transformers` follows.
         """
         model, normalizer, splitter = (contents.get(part) or {} for part in ("model", "normalizer", "pre_tokenizer"))
+        if not isinstance(model, dict) or model.get("type") != "WordPiece":
+            raise ValueError(f"is no WordPiece vocabulary; that of another kind is read from its {SENTENCEPIECE_FILE}")
         kinds = tuple(part.get("type") if isinstance(part, dict) else None for part in (normalizer, splitter))
         if kinds != (_NORMALIZER, _SPLITTER) or model.get("continuing_subword_prefix", CONTINUES) != CONTINUES:
             raise ValueError(f"prepares text by {kinds[0]} and {kinds[1]}; only {_NORMALIZER} and {_SPLITTER} are read")
@@ -154,20 +147,10 @@ class WordPieceVocabulary(Vocabulary):
         """See `Vocabulary.encode`."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
-    def encode_word(self, word: str) -> TokensWithOffsets:
-        """See `Vocabulary.encode_word`. A name of a special piece ends a word."""
-        tokens, place = list[tuple[int, int, int]](), 0
-        for number, part in enumerate(self.special.split(word)):
-            if number % 2:
-                tokens.append((self.special.index(part), place, place + len(part)))
-            else:
-                encoded = self._tokenizer.encode(part, add_special_tokens=False)
-                tokens += [
-                    (piece, place + start, place + end) for piece, (start, end) in zip(encoded.ids, encoded.offsets)
-                ]
-            place += len(part)
-        ids, starts, ends = np.array(tokens, np.int64).reshape(-1, 3).T
-        return TokensWithOffsets(ids.astype(np.uint16), starts, ends)
+    def _encode_part(self, part: str, begins_word: bool) -> Iterator[tuple[int, int, int]]:
+        """See `Vocabulary._encode_part`. A name of a special piece ends a word."""
+        encoded = self._tokenizer.encode(part, add_special_tokens=False)
+        return ((piece, start, end) for piece, (start, end) in zip(encoded.ids, encoded.offsets))
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Vocabulary.decode`."""
@@ -184,7 +167,9 @@ def _tokenizer(ids: dict[str, int], rules: WordPieceRules) -> tokenizers.Tokeniz
     """The library's tokenizer. The names of special pieces in a text are not special to it."""
     longest = rules.max_input_chars_per_word
     tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=longest))
-    tokenizer.normalizer = rules.normalizer()
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        True, rules.handle_chinese_chars, rules.strip_accents, rules.lowercase
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer
@@ -200,48 +185,3 @@ def _serialize(ids: dict[str, int], rules: WordPieceRules) -> bytes:
         special_tokens=[(piece, ids[piece]) for piece in ("[CLS]", "[SEP]")],
     )
     return (json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=1) + "\n").encode()
-
-
-def train_wordpiece(sentences: Iterator[str], size: int, rules: WordPieceRules) -> WordPieceVocabulary:
-    """Trains a vocabulary of `size` pieces on sentences. Equal sentences always give equal pieces.
-
-    As in byte-pair encoding, the most frequent pair of neighbours becomes a piece, again and again.
-
-    Raises:
-        UserError: the text has too few different pieces for `size`, or too many characters.
-    """
-    normalizer, splitter = rules.normalizer(), pre_tokenizers.BertPreTokenizer()
-    words: Counter[str] = Counter()
-    for sentence in sentences:
-        words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(sentence)))
-    counts: Counter[str] = Counter()
-    for word, count in words.items():
-        for character in word:
-            counts[character] += count
-    total, seen, alphabet = counts.total(), 0, []
-    for character, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
-        if seen >= _CHARACTER_COVERAGE * total:
-            break
-        alphabet.append(character)
-        seen += count
-    # The library numbers unnamed pieces in an order that differs between processes, and the number decides between
-    # pairs that are equally frequent. So the first pieces are named, those that continue a word as special tokens.
-    inside = {character for word in words for character in word[1:]} & set(alphabet)
-    first = [*SPECIAL_PIECES, *(CONTINUES + character for character in sorted(inside))]
-    if (needed := len(first) + len(alphabet)) > size:
-        raise UserError(f"--size {size} is less than the characters of this text need; use --size {needed} or more")
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size,
-        min_frequency=_MIN_PAIR_COUNT,
-        special_tokens=first,
-        initial_alphabet=sorted(alphabet),
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.train_from_iterator((" ".join([word] * count) for word, count in words.items()), trainer)
-    ids = tokenizer.get_vocab()
-    if len(ids) < size:
-        raise UserError(f"--size {size} is too large for this text; use --size {len(ids)} or less, or more text")
-    return WordPieceVocabulary(sorted(ids, key=ids.__getitem__), rules)

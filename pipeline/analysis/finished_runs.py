@@ -14,7 +14,7 @@ from pipeline.tasks.task import Task
 
 @dataclass(frozen=True)
 class TaskRun:
-    """One fine-tuning run, the summary of several seeds, or an ensemble.
+    """One fine-tuning run, or the summary of several seeds.
 
     Attributes:
         directory: of the run.

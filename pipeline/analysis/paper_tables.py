@@ -4,7 +4,6 @@ paper.toml has the rows. The runs of a row lie where the commands of `pipeline.r
 
     ROOT/SLUG/pretrain           a row's pre-training
     ROOT/SLUG/TASK               its fine-tuning
-    ROOT/ensemble-N/TASK         the ensembles of table N
 """
 
 import statistics
@@ -29,7 +28,7 @@ MEASURED_DIGITS = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}
 _READING = (
     "All values are percentages unless the column says otherwise. SQuAD: F1/EM, for 2.0 at the threshold that is best "
     "on the same questions, as in the paper's code. CoLA: Matthews correlation; STS: Pearson correlation; other GLUE "
-    "tasks: accuracy. Ensembles of GLUE are measured on dev; the paper's were scored on test by the leaderboard. "
+    "tasks: accuracy. "
     f'"{NOT_RUN}": no such run has ended.'
 )
 _SHORT = {"embedding_size": "E", "parameter_sharing": "share", "hidden_dropout_prob": "dropout"}
@@ -107,19 +106,14 @@ class TableRow:
     """One row of a table.
 
     Attributes:
-        name: as printed; that of several averaged models ends with "ensemble".
-        pretraining: None for the systems of others, which the paper prints for comparison; they are not run.
+        name: as printed.
+        pretraining: None for the systems of others and for ensembles, which are printed for comparison and not run.
         cells: of the paper, by column.
     """
 
     name: str
     pretraining: PreTraining | None
     cells: Mapping[str, Cell]
-
-    @property
-    def is_ensemble(self) -> bool:
-        """Whether several fine-tuned models are averaged."""
-        return self.name.endswith("ensemble")
 
 
 @dataclass(frozen=True)
@@ -180,8 +174,7 @@ def measure(table: Table, row: TableRow, root: Path) -> dict[str, Cell]:
     if row.pretraining is None:
         return {}
     home = root / row.pretraining.slug
-    tuned = root / f"ensemble-{table.name}" if row.is_ensemble else home
-    runs = {task: read_run(tuned / task) for task in table.tasks if (tuned / task / RESULTS).exists()}
+    runs = {task: read_run(home / task) for task in table.tasks if (home / task / RESULTS).exists()}
     cells: dict[str, Cell] = {}
     for column in table.columns:
         cell = None

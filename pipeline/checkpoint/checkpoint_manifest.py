@@ -1,6 +1,5 @@
 """The form of a checkpoint on disk.
 
-    checkpoints/latest                        the name of the newest checkpoint, for people
     checkpoints/step-00001000/manifest.json   sizes and hashes of the other files, and where each tensor is
     checkpoints/step-00001000/state.json      step, samples, loss scale, settings, versions, the caller's own state
     checkpoints/step-00001000/rank-00000.safetensors ...
@@ -28,7 +27,6 @@ from common.files.json_files import Count, check_as, parse_object, read_bytes
 FORMAT = 1
 MANIFEST = "manifest.json"
 STATE = "state.json"
-LATEST = "latest"
 
 _FILE = r"rank-\d{5,}\.safetensors|state\.json"
 _OF_SAFETENSORS = r"\.tmp[0-9A-Za-z]{6}"  # what a kill leaves while the library writes a file

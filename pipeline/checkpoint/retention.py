@@ -10,9 +10,8 @@ import os
 import re
 from pathlib import Path
 
-from common.files.atomic import sync, write_text
+from common.files.atomic import sync
 from pipeline.checkpoint.checkpoint_manifest import (
-    LATEST,
     MANIFEST,
     OWN_FILES,
     CheckpointManifest,
@@ -22,17 +21,11 @@ from pipeline.checkpoint.checkpoint_manifest import (
 
 _NAME = re.compile(r"step-(\d{8,})")
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")
-_LEFTOVER_POINTER = re.compile(rf"\.{LATEST}\.\w+\.tmp")
 
 
 def tag_name(step: int) -> str:
     """The name of the checkpoint that is made after `step` steps."""
     return f"step-{step:08d}"
-
-
-def is_tag_name(name: str) -> bool:
-    """Whether `name` is that of a checkpoint."""
-    return _NAME.fullmatch(name) is not None
 
 
 def step_of(tag: Path) -> int:
@@ -44,7 +37,7 @@ def tags(directory: Path, last: int | None = None) -> list[Path]:
     """The directories with a checkpoint's name, newest first, of at most `last` steps. They may be damaged."""
     if not directory.is_dir():
         return []
-    checkpoints = [path for path in directory.iterdir() if is_tag_name(path.name) and path.is_dir()]
+    checkpoints = [path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
     return sorted((tag for tag in checkpoints if last is None or step_of(tag) <= last), key=step_of, reverse=True)
 
 
@@ -86,7 +79,7 @@ def temporary_of(tag: Path) -> Path:
 
 
 def publish(tag: Path, manifest: CheckpointManifest) -> None:
-    """Turns `temporary_of(tag)`, whose files are complete and synced, into the checkpoint `tag`, the latest.
+    """Turns `temporary_of(tag)`, whose files are complete and synced, into the checkpoint `tag`.
 
     If the process is killed, the new checkpoint is complete or absent, and the others are unchanged. Raises OSError.
     """
@@ -98,8 +91,6 @@ def publish(tag: Path, manifest: CheckpointManifest) -> None:
         os.replace(tag, replaced)
     os.replace(temporary, tag)
     sync(tag.parent)
-    with contextlib.suppress(OSError):  # the checkpoint is valid without the pointer
-        write_text(tag.parent / LATEST, tag.name + "\n")
     discard(replaced)
 
 
@@ -150,5 +141,3 @@ def clean_up_interrupted(directory: Path) -> None:
             path.replace(directory / match[1])
         elif match is not None:
             discard(path)
-        elif _LEFTOVER_POINTER.fullmatch(path.name):
-            path.unlink()

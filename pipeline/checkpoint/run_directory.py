@@ -85,13 +85,7 @@ def write_settings_and_vocabulary(output: Path, record: RunRecord, config: str, 
     content = json.dumps(dataclasses.asdict(record), indent=2)
     atomic.write_text(output / SETTINGS, content + "\n")  # first: it makes this a run
     atomic.write_text(output / "config.yaml", config)
-    with atomic.replacing(output / vocabulary.file_name) as temporary:
-        temporary.write_bytes(vocabulary.serialized)
-
-
-def reopen(output: Path) -> None:
-    """Removes the mark of a run that is done, before it goes on. Its export stays until the new end."""
-    (output / "done").unlink(missing_ok=True)
+    atomic.write_bytes(output / vocabulary.file_name, vocabulary.serialized)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from model.config import AlbertConfig
 
 RESULTS = "results.json"
 SETTINGS = "settings.json"
-FORMAT = 3
+FORMAT = 4
 """Of settings.json, and so of a run."""
 _REMEDY = "restore it, or leave that run out"
 
@@ -41,14 +41,6 @@ class CorpusRecord:
     rows: Count
     max_seq_length: Count
     sources: list[SourceRecord]
-
-
-@dataclass(frozen=True)
-class LengthRecord:
-    """A length in steps, and the step from which on it holds."""
-
-    from_step: Count
-    steps: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +91,7 @@ class PretrainRecord(RunRecord):
     objective: Literal["sop", "nsp", "mlm"]
     masking: dict[str, Any]
     steps: Positive
-    warmup_steps: Count | None
+    warmup_steps: Count
     eval_batches: Positive | None
     train_batch_size: Positive
     optimizer: dict[str, Any]
@@ -107,7 +99,6 @@ class PretrainRecord(RunRecord):
     gradient_clipping: Finite | None
     distilled: dict[str, Any] | None
     corpora: list[CorpusRecord]
-    lengths: list[LengthRecord]
     skipped_batches: list[tuple[Count, Count]]
     data_directories: list[str]
     eval_data_directories: list[str]
@@ -177,7 +168,7 @@ Metrics = dict[str, dict[str, Finite]]
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsRecord:
-    """results.json of a fine-tuning run (`metrics`), of several seeds (`seeds`, `median`), or of an ensemble."""
+    """results.json of a fine-tuning run (`metrics`), or of several seeds (`seeds`, `median`)."""
 
     task: str
     own_task: dict[str, Any] | None = None
@@ -189,7 +180,6 @@ class ResultsRecord:
     spread: dict[str, dict[str, list[Finite]]] | None = None
     steps: Count | None = None
     best_step: Count | None = None
-    ensemble: list[str] | None = None
     predicted_data: str | None = None
 
 

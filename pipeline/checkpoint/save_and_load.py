@@ -2,8 +2,8 @@
 
     start     all ranks agree, and rank 0 makes a temporary directory; each rank copies the elements that it owns
               -> in a thread each rank writes, syncs and hashes its copy
-    finish    the ranks exchange the records of their files; rank 0 writes state and manifest, renames the directory,
-              writes `latest` and deletes old checkpoints; all ranks learn whether that succeeded
+    finish    the ranks exchange the records of their files; rank 0 writes state and manifest, renames the directory
+              and deletes old checkpoints; all ranks learn whether that succeeded
 
     load      rank 0 lists the checkpoints -> each rank verifies its share of the newest one's files -> each rank reads
               the elements that it needs -> counters and loss scale are set; a damaged checkpoint is skipped

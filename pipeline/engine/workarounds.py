@@ -43,7 +43,6 @@ def apply(engine: DeepSpeedEngine) -> None:
     """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.zero_layout.attach` calls it."""
     undo_first_step(engine)
     grow_loss_scale_after_step(engine)
-    read_norm_once(engine)
     clip_by_exact_norm(engine)
 
 
@@ -86,37 +85,6 @@ def grow_loss_scale_after_step(engine: DeepSpeedEngine) -> None:
 
     optimizer._update_scale = update_scale
     optimizer.step = step_then_grow
-
-
-def read_norm_once(engine: DeepSpeedEngine) -> None:
-    """Makes a step of stages 1 to 3 read once whether the norm of the gradients is finite.
-
-    Each read makes the host wait for the device. runtime/zero/stage_1_and_2.py and stage3.py first look for an overflow
-    in every 16-bit gradient (`check_overflow`), sum that over the ranks and read it. Then they read whether the norm is
-    finite, which an overflow does not leave it. At stages 1 and 2, `unscale_and_clip_grads` reads that again for each
-    parameter group. What it guards against, a norm of -1, does not come from `scaled_global_norm`.
-
-    Nothing is changed without a norm.
-    """
-    optimizer, level = engine.optimizer, engine.zero_optimization_stage()
-    if level == 0 or not hasattr(optimizer, "unscale_and_clip_grads"):
-        return
-    if not getattr(optimizer, "compute_grad_norm", True):
-        return
-    # DeepSpeed has set `optimizer.overflow` to False before; an invalid norm sets it to True afterwards.
-    optimizer.check_overflow = lambda partition_gradients=True: None
-    if level == 3:
-        return
-
-    def unscale_and_clip(gradients: list[torch.Tensor], norm: torch.Tensor) -> None:
-        scale: Any = optimizer.loss_scale  # of the loss, and so of the gradients and of their norm
-        if optimizer.clip_grad == 0.0 and scale == 1.0:
-            return
-        if optimizer.clip_grad > 0.0:
-            scale = scale * ((norm / scale + 1e-6) / optimizer.clip_grad).clamp(min=1.0)
-        torch._foreach_mul_(gradients, 1.0 / scale)
-
-    optimizer.unscale_and_clip_grads = unscale_and_clip
 
 
 def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:

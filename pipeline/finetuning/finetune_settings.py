@@ -63,7 +63,6 @@ class FinetuneSettings(RunSettings):
             "steps": self.steps,
             "warmup_steps": self.warmup_steps,
             "eval_interval": self.eval_interval,
-            "patience": self.patience,
             "max_length": self.max_length,
         }
         return hyperparameters | (dataclasses.asdict(self.limits) if self.task.kind.uses_span_limits else {})
@@ -135,7 +134,6 @@ def resolve(
         log_interval=flags.log_interval or min(100, max(1, steps // 100)),
         eval_interval=interval,
         save_interval=interval,
-        patience=None if flags.evaluations_without_gain is None else flags.evaluations_without_gain * interval,
     )
     return [
         dataclasses.replace(settings, flags=dataclasses.replace(flags, seed=seed, output=output))

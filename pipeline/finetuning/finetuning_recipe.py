@@ -1,20 +1,30 @@
-"""Fine-tuning as a `Recipe`: one for each seed, which share the examples."""
+"""Fine-tuning as a `Recipe`: one for each seed, which share the examples.
 
+At its end a run writes its predictions, submissions and `results.json`.
+"""
+
+import functools
+import json
+import os
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import xxhash
 from torch import nn
 
 from common.errors import UserError
+from common.files import atomic
+from pipeline.analysis.comparison import NOT_ABOVE, estimate_of
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint
 from pipeline.checkpoint.retention import step_of
-from pipeline.checkpoint.run_records import RESULTS, read_results
+from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, read_results
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic
-from pipeline.finetuning import results
-from pipeline.finetuning.fine_tuning import FineTuning, make_features
+from pipeline.finetuning.fine_tuning import FineTuning, make_features, predict
 from pipeline.finetuning.finetune_settings import FinetuneSettings, resolve
 from pipeline.run import start
 from pipeline.run.initial_model import InitialModel, find_initial_model
@@ -24,6 +34,7 @@ from pipeline.settings.finetune_flags import FinetuneFlags
 from pipeline.tasks import own_tasks
 from pipeline.tasks.files import reading
 from pipeline.tasks.kind import Features
+from pipeline.tasks.own_tasks import RECORD, record_of
 from pipeline.tasks.registry import find_task
 from pipeline.tasks.task import Splits, Task
 from pipeline.training.training_run import TrainingRun
@@ -43,7 +54,8 @@ def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
     else:
         task = find_task(flags.task_word)
         splits = reading.read(task, flags.data or "")
-    _check_splits(flags, task, splits)
+    if "train" not in splits:
+        raise UserError(f"--data {flags.data} holds no training examples of {task.name}; it has {', '.join(splits)}")
     initial = find_initial_model(flags.init, flags.outputs())
     assert initial is not None, "--init is required"
     trained_on = {split: examples for split, examples in splits.items() if split in ("train", *task.dev_splits)}
@@ -53,14 +65,7 @@ def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
     recipes = [FinetuneRecipe(flags, settings, initial.vocabulary, initial, data) for settings in runs]
     if flags.seeds is None:
         return start.prepare(flags.output, recipes)
-    return start.prepare(flags.output, recipes, lambda: results.write_summary(flags.output, flags.outputs()))
-
-
-def _check_splits(flags: FinetuneFlags, task: Task, splits: Splits) -> None:
-    if "train" not in splits:
-        raise UserError(f"--data {flags.data} holds no training examples of {task.name}; it has {', '.join(splits)}")
-    if flags.evaluations_without_gain is not None and not set(task.dev_splits) & splits.keys():
-        raise UserError("--patience waits for a better evaluation, but there is no dev set; drop it")
+    return start.prepare(flags.output, recipes, lambda: write_summary(flags.output, flags.outputs()))
 
 
 def _check_form(flags: FinetuneFlags) -> None:
@@ -167,11 +172,122 @@ class FinetuneRecipe(Recipe):
         model = settings.task.kind.make_model(settings.task, settings.model)
         model.load_state_dict(load_weights(best))
         model = model.to(run.engine.device, next(run.engine.module.parameters()).dtype)
-        results.write_results(
-            settings, model, self.data.features, run.control, run.state.step, step_of(best), self.data.digest
-        )
+        write_results(settings, model, self.data.features, run.control, run.state.step, step_of(best), self.data.digest)
         return f"the model of step {step_of(best)}"
 
     def last_line(self) -> str:
         """See `Recipe`. Of several seeds, the summary ends with it."""
-        return results.how_to_predict(self.settings.flags.output) if self.flags.seeds is None else ""
+        return how_to_predict(self.settings.flags.output) if self.flags.seeds is None else ""
+
+
+def write_results(
+    settings: FinetuneSettings,
+    model: nn.Module,
+    features: Mapping[str, Features],
+    control: ControlGroup,
+    steps: int,
+    best_step: int,
+    predicted_data: str,
+) -> None:
+    """Predicts every split but "train" and writes logits/, submission/ and results.json. Collective.
+
+    Args:
+        steps: all steps of the run.
+        best_step: the step of the weights in `model`.
+        predicted_data: digest of all splits.
+    Raises:
+        UserError: on all ranks, if rank 0 cannot write. The training is kept; the same command writes them again.
+    """
+    task = settings.task
+    metrics: dict[str, dict[str, float]] = {}
+
+    def not_written(reason: str) -> UserError:
+        return UserError(
+            f"the predictions of {settings.flags.output} were not written: {reason}; training is done and saved, and "
+            "the same command repeats only this"
+        )
+
+    for split in [split for split in features if split != "train"]:
+        found = predict(model, features[split], control, next(model.parameters()).device)
+        control.all_or_raise(
+            functools.partial(_write_split, task, split, found, settings.flags.output),
+            (OSError, UserError),
+            not_written,
+        )
+        if found is not None and (of_split := task.kind.metrics(task, found)):
+            metrics[split] = of_split
+            _print_split(task, split, of_split, found)
+    if control.rank == 0:
+        results: dict[str, Any] = {
+            "task": task.name,
+            **record_of(task),
+            "model": settings.model.to_dict(),
+            "init": None if settings.flags.random_weights else os.path.abspath(settings.flags.init),
+            "random_weights": settings.flags.random_weights,
+            "seed": settings.flags.seed,
+            "hyperparameters": settings.hyperparameters(),
+            "steps": steps,
+            "best_step": best_step,
+            "examples": {split: of_split.examples for split, of_split in features.items()},
+            "metrics": metrics,
+            "predicted_data": predicted_data,
+        }
+        atomic.write_text(settings.flags.output / RESULTS, json.dumps(results, indent=1) + "\n")
+
+
+def how_to_predict(run: Path) -> str:
+    """The command that predicts with a fine-tuned run, for people."""
+    return f"to predict: python -m pipeline.predict --run {run} --input FILE --out predicted.jsonl"
+
+
+def _write_split(task: Task, split: str, found: Any | None, output: Path) -> None:
+    """Writes the predictions of one split, which rank 0 has."""
+    if found is None:
+        return
+    for directory in ("logits", "submission"):
+        (output / directory).mkdir(exist_ok=True)
+    found.save(output / "logits" / f"{split}{task.kind.ending}")
+    task.write_submission(split, found, output / "submission")
+
+
+def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: Any) -> None:
+    print(f"{split}: {', '.join(f'{name} {value:.4g}' for name, value in metrics.items())}")
+    if (estimate := estimate_of(task, found)) is not None:
+        low, high = estimate.interval
+        if task.kind.predicts_numbers:
+            print(f"  95 % interval of {task.metrics[0]}: {low / 100:.3f} to {high / 100:.3f}")
+            return
+        majority = f"; majority class: {estimate.majority:.1f}" if estimate.majority else ""
+        verdict = "" if estimate.exceeds_majority else f"; {NOT_ABOVE}"
+        print(f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}{majority}{verdict}")
+
+
+def write_summary(output: Path, members: Sequence[Path]) -> None:
+    """Writes `output/results.json` from those of several seeds: the median of every metric, and its spread.
+
+    The spread is the lowest and the highest value.
+    """
+    results = [read_results(member / RESULTS, OneRunRecord) for member in members]
+    first, metrics = results[0], [result["metrics"] for result in results]
+    median: dict[str, dict[str, float]] = {}
+    spread: dict[str, dict[str, list[float]]] = {}
+    for split, of_split in first["metrics"].items():
+        median[split], spread[split] = {}, {}
+        for name in of_split:
+            if lacking := [member for member, of_run in zip(members, metrics) if name not in of_run.get(split, {})]:
+                raise UserError(f"{lacking[0] / RESULTS} lacks {name} of {split}; run that seed again")
+            values = [of_run[split][name] for of_run in metrics]
+            median[split][name], spread[split][name] = statistics.median(values), [min(values), max(values)]
+    shared = ("task", RECORD, "model", "init", "random_weights", "hyperparameters", "examples")
+    seeds = [
+        {"directory": member.name, **{name: result[name] for name in ("seed", "best_step", "metrics")}}
+        for member, result in zip(members, results)
+    ]
+    summary = {name: first[name] for name in shared if name in first}
+    summary |= {"seeds": seeds, "median": median, "spread": spread}
+    atomic.write_text(output / RESULTS, json.dumps(summary, indent=1) + "\n")
+    for split, of_split in median.items():
+        for name, value in of_split.items():
+            low, high = spread[split][name]
+            print(f"{split}: {name} {value:.4g}, the median of {len(seeds)} seeds from {low:.4g} to {high:.4g}")
+    print(how_to_predict(members[0]))

@@ -50,7 +50,7 @@ def predict(args: argparse.Namespace) -> Rows:
     predictor = open_predictor(args.run)
     task = predictor.require_task()
     columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
-    table = read_rows(args.input, args.delimiter)
+    table = read_rows(args.input)
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, task.kind.record_names)
     examples = read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
@@ -60,7 +60,7 @@ def predict(args: argparse.Namespace) -> Rows:
 
 def embed_texts(args: argparse.Namespace) -> Rows:
     """The rows of --input with the embedding of their text."""
-    table, columns = read_rows(args.input, args.delimiter), Columns(args.text_column or "text")
+    table, columns = read_rows(args.input), Columns(args.text_column or "text")
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, ("embedding",))
     texts = read_each(table, columns, lambda row: row.text(columns.text))
@@ -135,17 +135,17 @@ def read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T
     return made
 
 
-def read_rows(source: str, delimiter: str | None) -> Table:
+def read_rows(source: str) -> Table:
     """The rows of a table in a file, or of JSON Lines, CSV or TSV in standard input. UserError: broken content."""
     if source != PIPE:
-        return read_table(Path(source), delimiter)
+        return read_table(Path(source))
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"standard input is not UTF-8 text (byte {error.start:,}); convert it") from None
-    is_json = delimiter is None and text.lstrip().startswith(("{", "["))
+    is_json = text.lstrip().startswith(("{", "["))
     place = Path("standard input")
-    table = parse_json_lines(text, place) if is_json else parse_separated(text, place, delimiter)
+    table = parse_json_lines(text, place) if is_json else parse_separated(text, place)
     if not table.rows:
         raise UserError("standard input holds no row; pipe JSON Lines, or CSV with a header, into it")
     return table
@@ -171,9 +171,7 @@ def write(out: str, rows: Rows) -> None:
         sys.stdout.buffer.write(_json_lines(rows))  # UTF-8 whatever the terminal's encoding is
         sys.stdout.buffer.flush()
         return
-    content = WRITERS[Path(out).suffix.lower()](rows)
-    with atomic.replacing(Path(out)) as temporary:
-        temporary.write_bytes(content)
+    atomic.write_bytes(Path(out), WRITERS[Path(out).suffix.lower()](rows))
 
 
 def _json(value: Any) -> str:

@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from common.files.json_files import Positive, check_as
-from data_prep.text.vocabulary import CLS_ID, MASK, MASK_ID, SEP_ID, Vocabulary, find_vocabulary
+from data_prep.text.vocabulary import CLS_ID, MASK, MASK_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
 from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
-from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, TaskRecord, read_record
 from pipeline.data.prefetch import to_device
 from pipeline.finetuning.fine_tuning import batches_of, outputs_of
-from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files.rows import read_examples
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.row_packing import EncodedTexts, pack
@@ -31,7 +29,6 @@ from pipeline.tasks.task import Examples, SpanLimits, Task
 
 BATCH_SIZE = 32
 _REMEDY = "restore it, or name another model"
-_COPY_VOCABULARY = "copy it from the run's export, or name another run"
 
 
 class Fill(NamedTuple):
@@ -176,43 +173,31 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
     A run computes in the precision of its training as far as the device can, everything else in fp32.
 
     Args:
-        source: the --output of a run (its best step after fine-tuning, its newest checkpoint otherwise), an export, a
+        source: the --output of a run (the newest checkpoint of a pre-training, the end of a fine-tuning), an export, a
             model published for `transformers`, or its name on the hub (OWNER/NAME).
         flag: that names it, for messages.
     Raises:
         UserError: there is no model, or it is damaged.
     """
     place = find_model(source, flag)
-    task: Task | None
+    weights = read_initial_weights(place, flag)
+    settings, task = weights.head.fine_tuning, task_of_head(weights.head, place)
     model: ModelWithHead | AlbertModel
-    settings: PretrainRecord | FinetuneRecord | TaskRecord | None
-    if (place / SETTINGS).exists():
-        trained, settings = open_run(place), read_record(place)
-        vocabulary = Vocabulary.load(place, _COPY_VOCABULARY)
-        task, model = trained.task, trained.load()
-        if len(vocabulary) != model.config.vocab_size:
-            raise UserError(
-                f"{find_vocabulary(place)} has {len(vocabulary)} pieces, and the model a vocab_size of "
-                f"{model.config.vocab_size}; restore the run's own vocabulary"
-            )
-    else:
-        weights = read_initial_weights(place, flag)
-        vocabulary, settings, task = weights.vocabulary, weights.head.fine_tuning, task_of_head(weights.head, place)
-        with torch.device("meta"):
-            if task is not None:
-                model = task.kind.make_model(task, weights.config)
-            elif "mlm_head.bias" in weights.tensors:
-                model = AlbertForPreTraining(weights.config)
-            else:
-                model = AlbertModel(weights.config, add_pooling_layer=False)
-        prefix = "" if isinstance(model, ModelWithHead) else "albert."
-        names = {name: f"{prefix}{name}" for name in model.state_dict() if f"{prefix}{name}" in weights.tensors}
-        load_into(model, {name: weights.tensors[given] for name, given in names.items()}, place)
-    hyperparameters = None if settings is None or isinstance(settings, PretrainRecord) else settings.hyperparameters
-    limits = check_as(hyperparameters or {}, _Limits, place / SETTINGS, _REMEDY, extra="ignore")
+    with torch.device("meta"):
+        if task is not None:
+            model = task.kind.make_model(task, weights.config)
+        elif "mlm_head.bias" in weights.tensors:
+            model = AlbertForPreTraining(weights.config)
+        else:
+            model = AlbertModel(weights.config, add_pooling_layer=False)
+    prefix = "" if isinstance(model, ModelWithHead) else "albert."
+    names = {name: f"{prefix}{name}" for name in model.state_dict() if f"{prefix}{name}" in weights.tensors}
+    load_into(model, {name: weights.tensors[given] for name, given in names.items()}, place)
+    hyperparameters = {} if settings is None else settings.hyperparameters
+    limits = check_as(hyperparameters, _Limits, place, _REMEDY, extra="ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)
-    return Predictor(source, task, model.to(device, dtype), vocabulary, limits)
+    return Predictor(source, task, model.to(device, dtype), weights.vocabulary, limits)
 
 
 def _dtype(precision: str | None, device: torch.device) -> torch.dtype:

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.corpus.documents import HELD_OUT, TRAIN
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest, read_manifest
-from data_prep.format.shards import ShardSet, block_checksums, open_shards
-from data_prep.jobs.verify import problem_of
+from data_prep.format.shards import ShardSet, open_shards, problem_of
 from data_prep.text.vocabulary import find_vocabulary
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.data.mixture import names_of, whole_weights
@@ -23,8 +19,6 @@ from pipeline.distributed.control import ControlGroup
 
 READERS = 8
 """Threads that check files. The checksums are computed without Python's lock."""
-Checksums = dict[str, NDArray[np.uint32]]
-"""The `block_checksums` of each shard of a set, by name."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +159,8 @@ def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
     return tuple(directories), weights
 
 
-def check_on_hosts(directories: Sequence[Path], control: ControlGroup, is_first: bool) -> dict[Path, Checksums]:
-    """Checks every byte of the shard sets on each host. Collective. Returns their checksums, for `ShardSet.expect`.
+def check_on_hosts(directories: Sequence[Path], control: ControlGroup, is_first: bool) -> None:
+    """Checks every byte of the shard sets on each host. Collective.
 
     Rows are read in random order, so over the epochs every host reads every file. A set that fits in memory is read
     from there after the check, and not from the network.
@@ -176,14 +170,16 @@ def check_on_hosts(directories: Sequence[Path], control: ControlGroup, is_first:
     Raises:
         UserError: a file has changed since it was written; on all ranks.
     """
-    checked = control.all_or_raise(lambda: [_check_set(directory) for directory in directories if is_first])
-    # All files agree with one manifest, so all hosts have found the same as rank 0.
-    return dict(zip(directories, control.broadcast(checked)))
+
+    def check() -> None:
+        for directory in directories if is_first else ():
+            _check_set(directory)
+
+    control.all_or_raise(check)
 
 
-def _check_set(directory: Path) -> Checksums:
+def _check_set(directory: Path) -> None:
     manifest = read_manifest(directory)
-    shards = manifest.shards()
 
     def check(file: ShardFile) -> None:
         if problem := problem_of(directory, file, manifest):
@@ -193,5 +189,3 @@ def _check_set(directory: Path) -> Checksums:
 
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(check, manifest.files))
-        blocks = pool.map(lambda file: block_checksums(directory / file.name, file.rows), shards)
-        return dict(zip((file.name for file in shards), blocks))

@@ -1,7 +1,7 @@
 """Distillation as a `TrainingTask`: pre-training whose loss is the distance from a teacher's states.
 
-The parts of the loss are those of `model.distillation.DistillationSums`, and `mlm` and `sentence`, the losses of
-pre-training. Each is a mean over the global batch, times its weight.
+The parts of the loss are those of `model.distillation.DistillationSums`. Each is a mean over the global batch, times
+its weight.
 """
 
 from collections import namedtuple
@@ -16,23 +16,18 @@ from torch import Tensor
 from model.distillation import PARTS, DistillationOutput
 from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining import evaluation
-from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.pretraining.pretraining_task import PreTraining
-from pipeline.pretraining.student import HEAD_PARTS
 from pipeline.training.step_metrics import Meter, sum_over_ranks
 from pipeline.training.training_task import Evaluation, Pace
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
 
-_TOTALS = (*PretrainingSums._fields, *PARTS, "sequences", "neighbours")
-DistillationTotals = cast(Any, namedtuple)("DistillationTotals", _TOTALS)
-"""Sums over batches: those of `PretrainingSums` and `DistillationSums`, and the numbers of sequences and of ordered
-pairs of two sequences in a row."""
-DistillationCounts = namedtuple("DistillationCounts", "mlm_count sentence_count tokens sequences neighbours")
-"""What the sums of a loss are divided by, called as in `DistillationTotals`."""
+DistillationCounts = namedtuple("DistillationCounts", "tokens sequences neighbours")
+"""What the sums of a loss are divided by: the numbers of tokens, of sequences and of ordered pairs of two of a row."""
+DistillationTotals = cast(Any, namedtuple)("DistillationTotals", (*PARTS, *DistillationCounts._fields, "rows"))
+"""Sums over batches: those of `DistillationSums`, their counts, and the rows that hold a token."""
 _COUNT_OF = dict.fromkeys(PARTS, "tokens") | {"pooled": "sequences", "similarity": "neighbours"}
-_COUNT_OF |= {name: f"{name}_count" for name in HEAD_PARTS}
 
 
 @dataclass
@@ -52,7 +47,6 @@ class Distillation(PreTraining):
         """See `TrainingTask.label_counts`."""
         sequences = np.concatenate([batch.sequence_ids.max(axis=1) + 1 for batch in micro_batches])  # of each row
         return DistillationCounts(
-            *super().label_counts(micro_batches),
             tokens=float(sum((batch.sequence_ids >= 0).sum() for batch in micro_batches)),
             sequences=float(sequences.sum()),
             neighbours=float((sequences * (sequences - 1)).sum()),
@@ -62,42 +56,32 @@ class Distillation(PreTraining):
         self, output: DistillationOutput, label_counts: Any, micro_batches_per_step: int
     ) -> Tensor:
         """The weighted sum of the parts, each a mean over the global batch. See `TrainingTask.loss`."""
-        heads = output.heads
-        sums = {"mlm": heads.mlm_loss_sum, "sentence": heads.sentence_loss_sum, **output.distances._asdict()}
+        sums = output.distances._asdict()
         weights = {name: self.weights.get(name, 0.0) * micro_batches_per_step for name in sums}
         terms = [
             part * (weights[name] / max(getattr(label_counts, _COUNT_OF[name]), 1.0)) for name, part in sums.items()
         ]
-        return torch.stack(terms).sum()
+        assert output.heads.mlm_loss_sum is not None
+        assert output.heads.sentence_loss_sum is not None
+        of_heads = output.heads.mlm_loss_sum + output.heads.sentence_loss_sum  # (), so that their gradients are 0
+        return torch.stack(terms).sum() + 0.0 * of_heads
 
     def sums(self, output: DistillationOutput, tensors: dict[str, Tensor]) -> Any:  # type: ignore[override]
         """See `TrainingTask.sums`."""
         sequences = tensors["sequence_ids"].amax(dim=1) + 1  # (B,)
         return DistillationTotals(
-            *evaluation.batch_sums(output.heads, tensors["sequence_ids"]),
             *output.distances,
+            tokens=(tensors["sequence_ids"] >= 0).sum(),
             sequences=sequences.sum(),
             neighbours=(sequences * (sequences - 1)).sum(),
+            rows=(sequences > 0).sum(),
         )
 
     def summarise(self, totals: Any) -> dict[str, Any]:
-        """The loss; the mean of each part, as `distil_PART`; and the metrics of the heads that are trained."""
-        weights = self.weights
-        metrics: dict[str, Any] = {
-            f"distil_{name}": getattr(totals, name) / max(getattr(totals, _COUNT_OF[name]), 1.0)
-            for name in PARTS
-            if name in weights
-        }
-        loss = sum(weights[name.removeprefix("distil_")] * value for name, value in metrics.items())
-        if set(HEAD_PARTS) & set(weights):
-            objective = self.settings.objective
-            of_heads = evaluation.summarise(
-                PretrainingSums(*totals[: len(PretrainingSums._fields)]),
-                None if objective == "mlm" else objective,
-            )
-            loss += weights.get("mlm", 0.0) * of_heads["mlm_loss"]
-            loss += weights.get("sentence", 0.0) * of_heads.get(f"{objective}_loss", 0.0)
-            metrics = of_heads | metrics
+        """The loss, and the mean of each part as `distil_PART`."""
+        means = {name: getattr(totals, name) / max(getattr(totals, _COUNT_OF[name]), 1.0) for name in self.weights}
+        metrics = {f"distil_{name}": mean for name, mean in means.items()}
+        loss = sum(self.weights[name] * mean for name, mean in means.items())
         return metrics | {"loss": loss, "interval_tokens": int(totals.tokens)}
 
     def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:

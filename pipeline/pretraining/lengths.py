@@ -1,8 +1,4 @@
-"""The length of a run in steps and the batches it leaves out, both of which a later start may change by rules.
-
-settings.json records each change of the length. It holds from the step on at which it was made, so a run that resumes
-at an earlier step uses the learning rates of that time.
-"""
+"""The length of a run in steps and the batches it leaves out, both of which a later start may change by rules."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +9,6 @@ from common.errors import UserError
 from pipeline.checkpoint import retention
 from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, read_record
 from pipeline.data.sampler import Ranges, batch_of_step
-from pipeline.training.schedule import Length
 
 PAPER_BATCH, PAPER_STEPS = 4096, 125_000
 
@@ -32,11 +27,6 @@ class EarlierStart:
     record: PretrainRecord
     steps_made: int
 
-    @property
-    def lengths(self) -> tuple[Length, ...]:
-        """The lengths of the run so far."""
-        return tuple(Length(length.from_step, length.steps) for length in self.record.lengths)
-
 
 def find_earlier_start(output: Path) -> EarlierStart | None:
     """What is in `output`; None if no pre-training run has begun there. Raises UserError: settings.json is damaged."""
@@ -52,10 +42,8 @@ def paper_steps(train_batch_size: int) -> int:
     return max(1, round(PAPER_STEPS * PAPER_BATCH / train_batch_size))
 
 
-def lengths_of(
-    earlier: EarlierStart | None, given: int | None, train_batch_size: int, max_hours: float | None
-) -> list[Length]:
-    """The lengths of the run, those of earlier starts first.
+def length_of(earlier: EarlierStart | None, given: int | None, train_batch_size: int, max_hours: float | None) -> int:
+    """The steps of the run.
 
     Args:
         earlier: None for a new run.
@@ -67,12 +55,11 @@ def lengths_of(
     """
     default = paper_steps(train_batch_size)
     if earlier is None:
-        return [Length(0, given or default)]
-    lengths, made = list(earlier.lengths), earlier.steps_made
-    total = lengths[-1].steps
+        return given or default
+    total, made = earlier.record.steps, earlier.steps_made
     other_batch = earlier.record.train_batch_size != train_batch_size  # which is refused, with its own message
     if (given or default) == total or other_batch:
-        return lengths
+        return total
     has_hours = max_hours is not None or earlier.record.max_hours is not None
     if given is None and not has_hours:
         raise UserError(
@@ -85,7 +72,7 @@ def lengths_of(
             f"{earlier.output} holds a run of {total:,} steps and {reason}, so it cannot have {given or default:,}; "
             f"give --steps {total} to resume it, or start another run with --init {earlier.output}"
         )
-    return [length for length in lengths if length.from_step < made] + [Length(made, given)]
+    return given
 
 
 def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str]) -> Ranges:

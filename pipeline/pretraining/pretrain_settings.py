@@ -9,7 +9,7 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.initial_weights import InitialWeights
-from pipeline.checkpoint.run_records import CorpusRecord, LengthRecord, PretrainRecord
+from pipeline.checkpoint.run_records import CorpusRecord, PretrainRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
@@ -17,13 +17,12 @@ from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import open_corpora
-from pipeline.pretraining.lengths import find_earlier_start, lengths_of, skipped_batches_of
+from pipeline.pretraining.lengths import find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.run.initial_model import InitialModel, find_initial_model, record_of
 from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.training import schedule
 from pipeline.training.run_settings import RunSettings
-from pipeline.training.schedule import Length, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +31,7 @@ class PretrainSettings(RunSettings):
 
     Attributes:
         flags: of the command line.
-        steps: the last of `lengths`.
-        lengths: of the run, each from its step on.
+        warmup_steps: those of the first start, also if its length changes.
         earlier_steps: the length before this start; None for a new run.
         objective: the sentence loss: sop, nsp, or mlm for none.
         masking: which tokens are predicted, and what replaces them.
@@ -45,7 +43,7 @@ class PretrainSettings(RunSettings):
     """
 
     flags: PretrainFlags
-    lengths: tuple[Length, ...]
+    warmup_steps: int
     earlier_steps: int | None
     objective: Objective
     masking: MaskingSettings
@@ -59,11 +57,6 @@ class PretrainSettings(RunSettings):
     def changes_length(self) -> bool:
         """Whether this start changes the length of a run that has begun."""
         return self.earlier_steps not in (None, self.steps)
-
-    def schedule(self) -> Schedule:
-        """The learning rate of each step. Raises UserError as `RunSettings.schedule`."""
-        block = self.engine.json.get("scheduler")
-        return schedule.of_lengths(block, self.engine.learning_rate, self.warmup_steps, self.lengths)
 
     def record(self) -> PretrainRecord:
         """What settings.json holds."""
@@ -79,7 +72,6 @@ class PretrainSettings(RunSettings):
             warmup_steps=self.warmup_steps,
             eval_batches=self.flags.eval_batches,
             corpora=list(self.corpora),
-            lengths=[LengthRecord(*length) for length in self.lengths],
             skipped_batches=list(self.skipped_batches),
             data_directories=[str(directory) for directory in self.data],
             eval_data_directories=[str(directory) for directory in self.flags.eval_data],
@@ -105,29 +97,29 @@ def resolve(
     like = None if initial is None else initial.config
     if teacher is not None:
         like = like or teacher.student_config()
-        if not teacher.needs_masks:
-            masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
+        masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
     model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
     if teacher is not None:
         _check_vocabulary("--teacher", teacher.directory, teacher.weights, corpora.directories[0])
     engine = engine_config.fit(config, world_size, hardware, flags.precision)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)
-    lengths = lengths_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours)
+    steps, warmup_steps = length_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours), flags.warmup_steps
+    if earlier is not None and warmup_steps is None:
+        warmup_steps = earlier.record.warmup_steps
     settings = PretrainSettings(
         flags=flags,
         model=model,
         execution=_execution_options(flags, model, engine, hardware),
         engine=engine,
-        steps=lengths[-1].steps,
-        warmup_steps=flags.warmup_steps,
+        steps=steps,
+        warmup_steps=schedule.warmup_length(engine.json.get("scheduler"), warmup_steps, steps),
         log_interval=flags.log_interval,
         eval_interval=flags.eval_interval,
         save_interval=flags.save_interval,
         kept_checkpoints=flags.kept_checkpoints,
         skipped_batches=skipped_batches_of(earlier, flags.skip_batches),
-        lengths=tuple(lengths),
-        earlier_steps=None if earlier is None else earlier.lengths[-1].steps,
+        earlier_steps=None if earlier is None else earlier.record.steps,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         masking=masking,
         data=corpora.directories,

@@ -1,6 +1,5 @@
 """Pre-training as a `Recipe`; with a teacher, distillation."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,7 +68,7 @@ class PretrainRecipe(Recipe):
         missing = missing_for_compilation() if compiles else ""
         return {
             "what torch.compile finds (or give --compile off)": missing or "all that it needs",
-            "the length": str(self.settings.lengths),
+            "the length": str(self.settings.steps),
             "what is skipped": str(self.settings.skipped_batches),
         }
 
@@ -79,9 +78,7 @@ class PretrainRecipe(Recipe):
         training, held_out = open_data(self.settings, self.vocabulary, self.teacher is not None)
         if flags.verify == "always":
             directories = (*self.settings.data, *flags.eval_data)
-            checksums = check_on_hosts(directories, control, is_first=whole_number("LOCAL_RANK") == 0)
-            for collator in (*training.collators, *held_out.values()):
-                collator.shards.expect(checksums[collator.shards.directory])
+            check_on_hosts(directories, control, is_first=whole_number("LOCAL_RANK") == 0)
         if self.teacher is not None:
             return Distillation(self.settings, training, held_out, control, self.teacher.loss)
         return PreTraining(self.settings, training, held_out, control)
@@ -118,13 +115,8 @@ class PretrainRecipe(Recipe):
         if self.teacher is not None:
             parts = ", ".join(f"{name} {weight:g}" for name, weight in self.teacher.loss.items())
             subject.append(f"distilled from {self.teacher.directory}: {parts}")
-        rate = settings.schedule()
-        for before, length in itertools.pairwise(settings.lengths):
-            step = length.from_step
-            subject.append(
-                f"length changed after step {step:,}: {before.steps:,} -> {length.steps:,} steps; learning rate there: "
-                f"{rate(step - 1):.3g} -> {rate(step):.3g}"
-            )
+        if settings.changes_length:
+            subject.append(f"length changed: {settings.earlier_steps:,} -> {settings.steps:,} steps")
         subject += [f"batches {first + 1:,} to {end:,} are left out" for first, end in settings.skipped_batches]
         details = task.training.describe(settings.steps * settings.engine.train_batch_size)
         counts = [collator.shards.manifest.counts for collator in task.training.collators]

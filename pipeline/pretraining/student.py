@@ -26,8 +26,6 @@ from model.config import ExecutionOptions
 from model.distillation import PARTS, AlbertForDistillation, principal_directions
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 
-HEAD_PARTS = ("mlm", "sentence")
-"""The losses of the heads, which need labels and no teacher."""
 EMBEDDING_SIZE = 128
 FITTED_POSITIONS = 64
 """The positions of the words to which the projection of the embeddings is fitted."""
@@ -48,11 +46,6 @@ class Teacher:
     weights: InitialWeights
     digest: str
     loss: dict[str, float]
-
-    @property
-    def needs_masks(self) -> bool:
-        """Whether tokens are masked; else both models read the text as it is."""
-        return "mlm" in self.loss
 
     def identity(self) -> dict[str, Any]:
         """What must not change when a run is resumed."""
@@ -86,8 +79,7 @@ class Teacher:
 
 
 def parse_parts(words: Sequence[str]) -> dict[str, float]:
-    """Reads `["states=1", "mlm=0.5"]`. Parts of weight 0 are left out. Raises UserError for a mistake."""
-    known = (*PARTS, *HEAD_PARTS)
+    """Reads `["states=1", "pooled=0.5"]`. Parts of weight 0 are left out. Raises UserError for a mistake."""
     weights: dict[str, float] = {}
     for word in words:
         name, _, number = word.partition("=")
@@ -95,14 +87,14 @@ def parse_parts(words: Sequence[str]) -> dict[str, float]:
             weight = float(number)
         except ValueError:
             weight = math.nan
-        if name not in known or not 0 <= weight < math.inf or name in weights:
+        if name not in PARTS or not 0 <= weight < math.inf or name in weights:
             raise UserError(
                 f"--teacher-loss {word!r}: give each part once, as PART=WEIGHT with a weight of at least 0; the parts "
-                f"are {', '.join(known)}"
+                f"are {', '.join(PARTS)}"
             )
         weights[name] = weight
     weights = {name: weight for name, weight in sorted(weights.items()) if weight}
-    if not set(PARTS) & set(weights):
+    if not weights:
         raise UserError(f"--teacher-loss asks nothing of the teacher; give one of {', '.join(PARTS)} a weight above 0")
     return weights
 

@@ -149,7 +149,7 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     """
     settings, output = recipe.settings, recipe.settings.flags.output
     if recipe.reopens and control.rank == 0:
-        run_directory.reopen(output)
+        (output / "done").unlink(missing_ok=True)  # the export stays until the new end
     progress.get_progress().start_run()
     torch.manual_seed(settings.flags.seed)
     model, new_tensors = _make_filled_model(recipe, task)
@@ -194,9 +194,8 @@ def _open_mirror(run: TrainingRun) -> None:
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:
     """The state in a checkpoint. Raises UserError if it does not fit."""
     state = check_as(saved, TrainState, settings.flags.output / "checkpoints", "restore a whole checkpoint")
-    # Without a time limit and without patience a run ends at its last step only. So it has become longer since.
-    may_end_early = settings.flags.max_hours is not None or settings.patience is not None
-    if not may_end_early and state.step < settings.steps:
+    # Without a time limit a run ends at its last step only. So it has become longer since.
+    if settings.flags.max_hours is None and state.step < settings.steps:
         state.finished = False
     return state
 
@@ -233,10 +232,7 @@ def _export(run: TrainingRun, model: str) -> None:
 
 def _early_end(run: TrainingRun) -> str:
     """What ended a run before its last step, for people; "" if nothing did."""
-    state, settings = run.state, run.settings
-    if state.step >= settings.steps:
+    settings, hours = run.settings, run.settings.flags.max_hours
+    if run.state.step >= settings.steps:
         return ""
-    if settings.patience is not None and state.step - state.best_step >= settings.patience:
-        return f" of {settings.steps}, because --patience {settings.patience} is over"
-    hours = settings.flags.max_hours
     return f" of {settings.steps}" + ("" if hours is None else f", because --max-hours {hours:g} are over")

@@ -4,5 +4,4 @@ declare         a flag as a field of a dataclass: command line, YAML, identity o
 run_flags       the flags that both commands share
 pretrain_flags  the flags of `pipeline.pretrain`
 finetune_flags  the flags of `pipeline.finetune`
-__main__        prints docs/flags.md
 """

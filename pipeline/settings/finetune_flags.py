@@ -1,6 +1,5 @@
 """The flags of `pipeline.finetune`. A new flag is a field here."""
 
-import argparse
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,14 +25,6 @@ _ENDINGS = ".csv, .tsv, .jsonl, .json, .parquet, or .conll of tagging"
 _seeds = bounded(int, "whole number", lambda n: 1 <= n <= MAX_SEEDS, f"at least 1 and at most {MAX_SEEDS}")
 
 
-def _delimiter(word: str) -> str:
-    """One sign, or the word "tab"."""
-    sign = "\t" if word in ("tab", "\\t") else word
-    if len(sign) != 1 or sign in '"\r\n':
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no single sign between cells; give one such as ';', or tab")
-    return sign
-
-
 def _default_columns(use: str) -> str:
     """The default names of a column, over the tasks on own files; `use` is a field of `Columns`."""
     return "; ".join(dict.fromkeys(getattr(kind.own_tasks[task], use) for task, kind in OWN_TASKS.items()))
@@ -51,9 +42,6 @@ class ColumnFlags:
     )
     second_text_column: str | None = flag("the second text of pairs (default: text_pair)", None, metavar="NAME")
     choice_columns: tuple[str, ...] = flag("a column for each choice, or one with lists of choices", (), metavar="NAME")
-    delimiter: str | None = flag(
-        "between the cells of .csv and .tsv, or 'tab' (default: found in the header)", None, _delimiter, metavar="SIGN"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +111,6 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         None,
         positive,
     )
-    evaluations_without_gain: int | None = flag(
-        "stop after N evaluations without a better one (default: never)", None, positive, name="--patience"
-    )
 
     @property
     def is_own_task(self) -> bool:
@@ -152,9 +137,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
             raise UserError(f"--task {task} needs --train-file beside the other files")
         if self.subset is not None and (files or Path(self.data or "").exists()):
             raise UserError("--subset names a part of a data set on the hub; give its name as --data, or drop it")
-        return OwnData(
-            task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset, self.delimiter
-        )
+        return OwnData(task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset)
 
     def _columns(self) -> "Columns":
         """The columns that the flags name, with their defaults."""

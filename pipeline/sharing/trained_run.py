@@ -9,11 +9,10 @@ from common.errors import UserError
 from model.albert import ModelWithHead
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import best_checkpoint, load_into, load_pretrained
-from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
+from pipeline.checkpoint.retention import find_latest, step_of, tags
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, read_record
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
-from pipeline.training import metrics_file
 
 
 @dataclass(frozen=True)
@@ -42,27 +41,6 @@ class TrainedRun:
         It is the best one of a fine-tuning run, and the newest complete one of a pre-training run.
         """
         return best_checkpoint(self.directory) if self.task is not None else self._newest()
-
-    def best(self) -> Path:
-        """The checkpoint with the best evaluation, the newest of equals.
-
-        After pre-training it is the lowest loss on the first held-out set, from metrics.jsonl; after fine-tuning the
-        highest score on the dev set. Only checkpoints that are there and whose step was evaluated count.
-        """
-        if self.task is not None:
-            found, remedy = find_best(self.directory / "checkpoints"), "fine-tune with a dev set"
-        else:
-            records = metrics_file.read_records(self.directory, "eval")
-            losses = {record["step"]: record["loss"] for record in records if record.get("loss") is not None}
-            evaluated = [tag for tag in self._tags() if step_of(tag) in losses]
-            found = min(evaluated, key=lambda tag: (losses[step_of(tag)], -step_of(tag)), default=None)
-            remedy = "pre-train with --eval-data"
-        if found is None:
-            raise UserError(
-                f"{self.directory} has no checkpoint of a step that was evaluated; {remedy}, or "
-                f"give --step one of {self._steps()}"
-            )
-        return found
 
     def of_step(self, step: int) -> Path:
         """The checkpoint of one step."""

@@ -107,5 +107,5 @@ def run(args: argparse.Namespace) -> None:
     if seeds and not (args.run / "settings.json").exists():
         raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
     trained = open_run(args.run)
-    tag = trained.of_step(args.step) if args.step is not None else trained.best() if args.best else trained.usual()
+    tag = trained.usual() if args.step is None else trained.of_step(args.step)
     print(f"wrote {args.out} {export_one(trained, tag, args.out, options, args.overwrite)}")

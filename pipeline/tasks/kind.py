@@ -49,10 +49,6 @@ class Predictions(Protocol):
     def aligned(self, like: Self) -> Self:
         """The same predictions in the order of `like`. Raises ValueError if the examples differ."""
 
-    @classmethod
-    def average(cls, members: Sequence[Self]) -> Self:
-        """The mean of the predictions of several models. Raises ValueError if the examples differ."""
-
 
 class Features(Protocol):
     """The samples of one split: examples as inputs of the model.

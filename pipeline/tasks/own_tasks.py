@@ -38,7 +38,6 @@ class OwnData:
         files: by split.
         data: a directory with files of the splits, or a data set for `datasets`; None with `files`.
         subset: of the data set on the hub.
-        delimiter: between the cells of CSV and TSV; None: it is found out.
     """
 
     task: str
@@ -47,7 +46,6 @@ class OwnData:
     files: Mapping[str, Path]
     data: str | None = None
     subset: str | None = None
-    delimiter: str | None = None
 
     @property
     def source(self) -> str:
@@ -88,7 +86,7 @@ def _tables(data: OwnData) -> dict[str, Table]:
     """The table of each split."""
     name = data.data or ""
     if files := dict(data.files) or _files_in(Path(name)):
-        return {split: read_table(path, data.delimiter) for split, path in files.items()}
+        return {split: read_table(path) for split, path in files.items()}
 
     def load(subsets: Sequence[str]) -> Any:
         import datasets

@@ -7,8 +7,7 @@ training_run   how far a run has come, its clock, and the moments at which callb
 training_task  the interface of what is trained: batches, loss, metrics, evaluation
 schedule       the learning rate of every step
 run_settings   the settings that both kinds of run have
-console        the lines on the console
-metrics_log    writes metrics.jsonl, and sends the curves to TensorBoard and trackers
+callbacks      the lines on the console; writes metrics.jsonl, and sends the curves to TensorBoard and trackers
 metrics_file   reads metrics.jsonl
 trackers       TensorBoard, MLflow and Weights & Biases
 """

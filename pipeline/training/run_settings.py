@@ -28,7 +28,6 @@ class RunSettings(ABC):
         log_interval: steps from one logged line to the next.
         eval_interval: steps from one evaluation to the next.
         save_interval: steps from one checkpoint to the next.
-        patience: stop after this many steps without a better evaluation; None disables.
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
         skipped_batches: that are not trained on, from 0.
 
@@ -45,7 +44,6 @@ class RunSettings(ABC):
     log_interval: int
     eval_interval: int
     save_interval: int
-    patience: int | None = None
     kept_checkpoints: int
     skipped_batches: Ranges = ()
 

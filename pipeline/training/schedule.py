@@ -4,10 +4,9 @@ Steps count from 0: the update of step `s` uses `rate(s)`. The functions keep no
 `s` has no scheduler state to restore.
 """
 
-import bisect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from common.errors import UserError
 
@@ -15,13 +14,6 @@ Schedule = Callable[[int], float]
 
 MAX_RATE = 3e38
 """The largest learning rate, near the largest number in fp32."""
-
-
-class Length(NamedTuple):
-    """The length of a run, in steps, which holds from `from_step` on."""
-
-    from_step: int
-    steps: int
 
 
 def albert(step: int, peak: float, warmup_steps: int, total_steps: int) -> float:
@@ -48,29 +40,6 @@ def warmup_length(block: Mapping[str, Any] | None, warmup_steps: int | None, tot
         return warmup_steps
     from_block = (block or {}).get("params", {}).get("warmup_num_steps")
     return round(0.025 * total_steps) if from_block is None else int(from_block)
-
-
-def of_lengths(
-    block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, lengths: Sequence[Length]
-) -> Schedule:
-    """The schedule of a run whose length has changed: from each change on, that of a run of the new length.
-
-    The warm-up keeps its steps, those of the first length. So a run that is past its warm-up does not warm up again.
-
-    Args:
-        block, peak, warmup_steps: see `from_config`.
-        lengths: in ascending order; the first one from step 0 on.
-    Raises:
-        UserError: see `from_config`.
-    """
-    warmup_steps = warmup_length(block, warmup_steps, lengths[0].steps)
-    schedules = [from_config(block, peak, warmup_steps, length.steps) for length in lengths]
-
-    def rate(step: int) -> float:
-        number = max(0, bisect.bisect_right(lengths, step, key=lambda length: length.from_step) - 1)
-        return schedules[number](step)
-
-    return rate
 
 
 def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, total_steps: int) -> Schedule:

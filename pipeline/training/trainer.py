@@ -16,8 +16,7 @@ from pipeline.data.sampler import batch_of_step
 from pipeline.distributed import progress
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import engine_state
-from pipeline.training.console import Console
-from pipeline.training.metrics_log import MetricsLog
+from pipeline.training.callbacks import Console, MetricsLog
 from pipeline.training.run_end import (
     Agreement,
     Deadline,
@@ -211,32 +210,24 @@ class Trainer:
 
     def _finish_step(self, due: Due) -> None:
         """Evaluates and saves after a step, as far as it is due. Sets `state.finished`."""
-        state, last = self.run.state, due.last
         if due.evaluate:
             self._finish_save()  # otherwise it could go on only at the next step
-            last = self._evaluate() or last
-        state.finished = last
-        if due.save or last:
-            self._save(required=last)
+            self._evaluate()
+        self.run.state.finished = due.last
+        if due.save or due.last:
+            self._save(required=due.last)
 
-    def _evaluate(self) -> bool:
-        """Evaluates and compares the score with the best one. Collective.
-
-        Returns:
-            Whether the run ends because of `--patience`.
-        """
-        run, state, patience = self.run, self.run.state, self.run.settings.patience
+    def _evaluate(self) -> None:
+        """Evaluates. The next checkpoint has the score. Collective."""
+        run = self.run
         began = time.perf_counter()
         run.enter("evaluation")
         with run.clock.paused():
             evaluation = self.task.evaluate(run.engine, self._accompany)
         self.deadline.learn("evaluation", time.perf_counter() - began)
         self._score = evaluation.score
-        if state.best_score is None or evaluation.score > state.best_score:
-            state.best_score, state.best_step = evaluation.score, state.step
         for callback in self.callbacks:
             callback.on_evaluation(evaluation)
-        return patience is not None and state.step - state.best_step >= patience
 
     def _accompany(self, batches: Iterable[T], count: int) -> Iterator[T]:
         """The `Pace` of an evaluation: shows its progress, and tells the watch that it goes on."""
@@ -319,7 +310,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _accompanied(self) -> Iterator[None]:
-        """Shows the bar, and starts the callbacks and ends them, whatever ends training.
+        """Shows the bar, and ends the callbacks, whatever ends training.
 
         A save in progress ends as well if all ranks fail together. Otherwise it is given up, and nothing is written
         later. The weights of a save are checked before it, so what ends training later does not make them wrong.
@@ -328,7 +319,6 @@ class Trainer:
             ends.enter_context(self._bar)
             self._bar.resume(self.run.state.step)
             for callback in self.callbacks:
-                callback.on_start()
                 ends.callback(callback.on_end)
             ends.callback(self.saver.abandon)
             try:

@@ -91,8 +91,6 @@ class TrainState:
         tokens: tokens trained on up to the last logged line, without padding.
         meter: the task's sums over the steps since the last logged line and over all ranks, in the order of the
             fields of `TrainingTask.sums_kind`.
-        best_score: the highest score of an evaluation so far.
-        best_step: the step after which `best_score` was first reached.
         finished: True once the final step completed.
     """
 
@@ -100,8 +98,6 @@ class TrainState:
     seconds: Finite = 0.0
     tokens: Count = 0
     meter: list[float] | None = None
-    best_score: float | None = None
-    best_step: Count = 0
     finished: bool = False
 
 
@@ -147,9 +143,6 @@ class Callback:
     A callback changes nothing: it sets nothing in the run, and the order of callbacks means nothing. The trainer calls
     them on all ranks. Between two logged lines none of them waits for the device.
     """
-
-    def on_start(self) -> None:
-        """Before the first step."""
 
     def on_step(self, step: int) -> None:
         """After the step with this number."""

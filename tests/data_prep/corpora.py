@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import sentencepiece
+import tokenizers
 
 from data_prep.corpus.documents import (
     Document,
@@ -172,3 +173,11 @@ def contents(directory: Path) -> dict[str, bytes]:
     """Returns the bytes of every file below a directory, by its path there."""
     files = [path for path in directory.rglob("*") if path.is_file()]
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+def wordpiece_pieces(texts: Iterable[str], size: int) -> list[str]:
+    """The pieces of a WordPiece vocabulary that the library trains on texts, without the special ones."""
+    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=False, strip_accents=False)
+    tokenizer.train_from_iterator(texts, size, special_tokens=list(SPECIAL_PIECES), show_progress=False)
+    pieces = tokenizer.get_vocab(with_added_tokens=False)
+    return [piece for piece in sorted(pieces, key=pieces.__getitem__) if piece not in SPECIAL_PIECES]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.__main__ import parse as parse_job
-from pipeline import evaluate, export, plan, predict, reproduce, show
+from pipeline import evaluate, export, plan, predict, reproduce
 from pipeline.settings import finetune_flags, pretrain_flags
 from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
 
@@ -21,7 +21,6 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "pipeline.plan": plan.parse,
     "pipeline.pretrain": pretrain_flags.parse,
     "pipeline.reproduce": lambda words: reproduce.parser().parse_all(words),
-    "pipeline.show": lambda words: show.parser().parse_all(words),
 }
 """Of the modules whose parser can be had without running them; of the others the flags are looked for in the source."""
 

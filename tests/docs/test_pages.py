@@ -39,7 +39,7 @@ OWN_TASKS = "tests/pipeline/finetuning/test_own_tasks.py"
 ELSEWHERE = {
     f"python -m pipeline.finetune --task {task}": OWN_TASKS
     for task in ("pairs", "multi-label", "regression", "tagging", "multiple-choice")
-}
+} | {"deepspeed --module pipeline.pretrain --config examples/run.yaml": "tests/pipeline/settings/test_declare.py"}
 
 SMALLER = {
     "mpirun -n 16 ": "",  # tests/data_prep/mpi has the ranks
@@ -63,7 +63,6 @@ SMALLER = {
     "--data SHARDS --eval-data HELD_OUT": "--data shards/train --eval-data shards/held_out",
     "--data-root TASKS": "--data-root tasks",
     "DIR... [--random DIR...]": "runs",
-    "DIR... --out OUT": "runs/base-sst2 --out OUT",
 }
 ADDED = {
     "data_prep vocab": ("--size", "200"),
@@ -115,7 +114,7 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
     for name in ("common", "data_prep", "model", "pipeline"):
         (root / name).symlink_to(REPOSITORY / name)
     (root / "small.json").write_text(json.dumps(CONFIG))
-    for name in ("shards", "models", "saved-again", "gutenberg", "runs"):
+    for name in ("shards", "models", "gutenberg", "runs"):
         (root / name).mkdir()
     for split, names in (
         (corpus.train, ("shards/wikipedia", "shards/books", "general", "api")),
@@ -133,7 +132,6 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
         (root / f"{language}wiki-latest-pages-articles.xml.bz2").write_bytes(export_of(language, texts))
     published = trained_models.export(root / "albert-base-v2", corpus.vocabulary)
     (root / "models" / "all-MiniLM-L6-v2").symlink_to(published)
-    shutil.copyfile(published / "tokenizer.json", root / "saved-again" / "tokenizer.json")
     task_files.write_all(root / "tasks")
     (root / "GLUE").symlink_to(root / "tasks" / "glue")
     own_files.write_all(root)

@@ -37,11 +37,9 @@ COMMANDS = {
         "documents/* v.model",
     ),
     "verify": ("data_prep verify @/shards", "shards/*"),
-    "show": ("pipeline.show @/shards -n 5", "shards/*"),
-    "stats": ("data_prep stats @/shards", "shards/*"),
+    "show": ("data_prep show @/shards -n 5", "shards/*"),
     "export": ("pipeline.export --run @/run --out @/out", f"{CHECKPOINT} run/*"),
     "summary": ("pipeline.evaluate summary --run @/run", "run/settings.json run/metrics.jsonl"),
-    "ensemble": ("pipeline.evaluate ensemble --runs @/tuned --out @/out", "tuned/*/*.json tuned/*/logits/*"),
     "compare": ("pipeline.evaluate compare --runs @/tuned --random @/tuned", "tuned/*/*.json tuned/*/logits/*"),
     "reproduce": (
         "pipeline.reproduce 2 --data @/shards --eval-data @/shards --data-root @/tasks --out @/out",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from model import AlbertConfig
-from pipeline.checkpoint.run_records import FinetuneRecord, LengthRecord, PretrainRecord, RunRecord
+from pipeline.checkpoint.run_records import FinetuneRecord, PretrainRecord, RunRecord
 
 COMMON: dict[str, Any] = {
     "seed": 0, "deterministic": False, "max_hours": None, "data": "of the data", "init": None, "init_weights": None,
@@ -25,11 +25,11 @@ def pretrain_record(**changes: Any) -> PretrainRecord:
     """The record of a pre-training run of 40 steps."""
     values: dict[str, Any] = {
         **COMMON, **OPTIMIZATION, "model": AlbertConfig.preset("albert-tiny").to_dict(), "objective": "sop",
-        "masking": {}, "steps": 40, "warmup_steps": None, "eval_batches": None, "distilled": None, "corpora": [],
+        "masking": {}, "steps": 40, "warmup_steps": 1, "eval_batches": None, "distilled": None, "corpora": [],
         "skipped_batches": [], "data_directories": ["shards"], "eval_data_directories": [],
     }  # fmt: skip
     values |= changes
-    return PretrainRecord(**{"lengths": [LengthRecord(0, values["steps"])]} | values)
+    return PretrainRecord(**values)
 
 
 def finetune_record(**changes: Any) -> FinetuneRecord:

@@ -63,10 +63,6 @@ def made(corpus, tmp_path_factory):
 # Each: the user's files in the victim besides USER_FILES, the program, and its words, of (made, victim).
 CASES = {
     "export": ({}, export.main, lambda m, v: ("--run", m.run, "--out", v)),
-    "ensemble": (
-        {"rte/config.json": "{}", "rte/notes.txt": "x", "rte/.git/HEAD": "x"},
-        evaluate.main, lambda m, v: ("ensemble", "--runs", m.root / "tuned", "--out", v),
-    ),
     "sample": ({}, data_prep_command.entry, lambda m, v: ("sample", "--out", v)),
     "extract": (
         {},
@@ -128,7 +124,7 @@ def test_a_results_file_does_not_lead_elsewhere(tmp_path, capsys):
     other = json.loads((run / "results.json").read_text()) | {"task": "../victim"}
     (run / "results.json").write_text(json.dumps(other))
     before = contents(tmp_path)
-    assert evaluate.main(["ensemble", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
+    assert evaluate.main(["compare", "--runs", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "'../victim', which is no " in said

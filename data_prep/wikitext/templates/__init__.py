@@ -1,8 +1,7 @@
 """Renders {{templates}} that stand inside sentences as the words that a reader sees.
 
 arguments           the arguments of a template, and the patterns of `templates.toml`
-functions           functions of the templates that no pattern can show
-parser_functions    {{#if:...}}, {{lc:...}}, {{PAGENAME}} and the like, which are part of MediaWiki
+functions           functions of the templates that no pattern can show; {{#if:...}}, {{PAGENAME}} and the like
 
 The definitions of templates are pages of the wiki, which are not available here. So `templates.toml` says what the
 templates show that contain words: a pattern, or a function of the modules above. They were chosen by their counts in
@@ -16,8 +15,7 @@ import re
 from data_prep.wikitext.markers import EQUALS, PIPE, REMOVED, escape_markup
 from data_prep.wikitext.site import ENGLISH_SITE, Site, read_table, template_name
 from data_prep.wikitext.templates.arguments import RENDERERS, Arguments, names
-from data_prep.wikitext.templates.functions import find_unit
-from data_prep.wikitext.templates.parser_functions import evaluate
+from data_prep.wikitext.templates.functions import evaluate, find_unit
 
 _TABLE = read_table("templates.toml")
 _DROPPED = frozenset(names(_TABLE["dropped"]["names"]))

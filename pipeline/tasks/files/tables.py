@@ -1,7 +1,7 @@
 """Reads tables of any task: CSV, TSV, JSON Lines, Parquet, CoNLL, and data sets of the library `datasets`.
 
     .csv, .tsv               a header, then a row for each example; cells may be quoted as spreadsheet programs do, and
-                             the cells of a .csv may be separated by semicolons or tabs
+                             the cells of a .csv may be separated by semicolons, tabs or "|"
     .jsonl, .ndjson, .json   an object in each line, or one list of objects
     .parquet                 any columns
     .conll                   a token and its tag in each line, an empty line between sentences: columns tokens and tags
@@ -62,20 +62,16 @@ class Table:
         return f"{self.source}, {self.unit} {self.numbers[index]}"
 
 
-def read_table(path: Path, delimiter: str | None = None) -> Table:
+def read_table(path: Path) -> Table:
     """Reads a file by the ending of its name.
 
-    Args:
-        delimiter: between the cells of CSV and TSV; None: as `parse_separated` finds out.
     Raises:
         UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
     """
     ending = path.suffix.lower()
     if ending not in READERS:
         raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
-    if delimiter is not None and ending not in (".csv", ".tsv"):
-        raise UserError(f"--delimiter is for .csv and .tsv, not for {path}; drop it, or rename the file")
-    table = READERS[ending](path) if delimiter is None else parse_separated(read_text(path), path, delimiter)
+    table = READERS[ending](path)
     if not table.rows:
         raise UserError(f"{path} holds no row; name another file")
     return table
@@ -108,13 +104,13 @@ def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Ta
     """The table in `text`: a header, then a row for each line; a quoted cell may have several lines.
 
     Args:
-        delimiter: between the cells; None: a comma if the header has one, otherwise a semicolon or a tab.
+        delimiter: between the cells; None: a comma if the header has one, otherwise a semicolon, a tab or a "|".
     Raises:
         UserError: a row with more or fewer cells than the header, a repeated column, or a broken quote.
     """
     if delimiter is None:
         header = _QUOTED.sub("", text.lstrip("\r\n").partition("\n")[0])
-        delimiter = next((one for one in ",;\t" if one in header), ",")
+        delimiter = next((one for one in ",;\t|" if one in header), ",")
     csv.field_size_limit(_MAX_CELL)
     read = functools.partial(csv.reader, io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     reader = read() if delimiter != "\t" or _has_quotes(text) else read(quoting=csv.QUOTE_NONE)

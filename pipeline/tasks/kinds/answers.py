@@ -7,7 +7,7 @@ import json
 import math
 import re
 import string
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,32 +92,6 @@ class Answers:
             record |= {"probability": 1.0 / math.fsum(weights), "start": best.start, "end": best.end}
         return record if self.null_score is None else record | {"no_answer_score": self.null_score}
 
-    @classmethod
-    def average(cls, members: Sequence[Self]) -> Self:
-        """The mean probability of every span over the members' answers to one question, and of the null scores.
-
-        The probabilities of a member are the softmax over its own n-best list. A model that does not list a span
-        contributes zero. (The paper averages over the members that list the span. Then a span that only one model
-        lists can win over a span that all models agree on.)
-        """
-        probabilities: dict[tuple[int, int, str], float] = defaultdict(float)
-        for member in members:
-            highest = max((span.score for span in member.nbest), default=0.0)
-            weights = [math.exp(span.score - highest) for span in member.nbest]
-            for span, weight in zip(member.nbest, weights):
-                probabilities[span.start, span.end, span.text] += weight / math.fsum(weights) / len(members)
-        nbest = [
-            Span(text, start, end, math.log(probability))
-            for (start, end, text), probability in probabilities.items()
-            if probability > 0
-        ]
-        nulls = [member.null_score for member in members if member.null_score is not None]
-        return cls(
-            nbest=tuple(sorted(nbest, key=lambda span: (-span.score, span.start, span.end))),
-            null_score=math.fsum(nulls) / len(nulls) if nulls else None,
-            gold=members[0].gold,
-        )
-
 
 class AnswersById(dict[str, Answers]):
     """The answers to each question of one split, by its id, in a JSON file. Implements `Predictions`."""
@@ -143,12 +117,6 @@ class AnswersById(dict[str, Answers]):
         if self.keys() != like.keys():
             raise ValueError("the questions are not the same")
         return type(self)({question: self[question] for question in like})
-
-    @classmethod
-    def average(cls, members: Sequence[Self]) -> Self:
-        """See `Answers.average`."""
-        aligned = [member.aligned(members[0]) for member in members]
-        return cls({question: Answers.average([member[question] for member in aligned]) for question in members[0]})
 
     @property
     def null_odds(self) -> dict[str, float] | None:

@@ -4,7 +4,6 @@ import dataclasses
 import io
 import zipfile
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -89,19 +88,6 @@ class Logits:
         if not np.array_equal(moved.get("lengths"), like.lengths):  # type: ignore[arg-type]
             raise ValueError("the numbers of tokens differ")
         return dataclasses.replace(self, **moved)
-
-    @classmethod
-    def average(cls, members: Sequence[Self]) -> Self:
-        """The mean of the members' logits of each example. Also raises ValueError if labels or shapes differ."""
-        first = members[0]
-        aligned = [member.aligned(first) for member in members]
-        for member in aligned:
-            if member.logits.shape != first.logits.shape:
-                raise ValueError(f"logits are {member.logits.shape} and {first.logits.shape}")
-            if first.labels is not None and member.labels is not None and (first.labels != member.labels).any():
-                raise ValueError("the labels differ")
-        mean = np.stack([member.logits for member in aligned]).mean(axis=0, dtype=np.float64)  # (rows, C)
-        return dataclasses.replace(first, logits=mean.astype(np.float32))
 
     def save(self, path: Path) -> None:
         """Writes the arrays to `path`, an .npz file."""

@@ -94,7 +94,8 @@ def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, kind: str, message: str)
 def test_an_empty_file_of_a_person_is_locked_and_stays(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     lock.touch()
-    with locks.holding(lock, tmp_path):
-        assert locks.is_held(lock)
+    with locks.holding(lock, tmp_path), pytest.raises(UserError, match="another process is writing to"):
+        locks.holding(lock, tmp_path).__enter__()
     assert lock.exists()
-    assert not locks.is_held(lock)
+    with locks.holding(lock, tmp_path):
+        pass

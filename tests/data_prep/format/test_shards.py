@@ -193,31 +193,3 @@ def test_a_row_whose_parts_are_not_its_tokens_is_named(tmp_path: Path, shard_dir
     )
     with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):
         shards.read_checked(path, 2, manifest)
-
-
-def flip_in_place(path: Path, values: np.ndarray) -> None:
-    """Flips the lowest bit of the first of `values`, which are stored in the file `path`. Its size stays."""
-    with path.open("r+b") as file:
-        place = file.read().index(values.tobytes())
-        file.seek(place)
-        file.write((values[:1] ^ 1).tobytes())
-
-
-@pytest.mark.parametrize("column", ["tokens", "documents"])
-def test_bytes_that_change_while_the_set_is_in_use_are_named_with_file_and_row(copy: Path, column: str) -> None:
-    rows = shards.open_shards(copy)
-    first, second = rows.manifest.shards()[:2]
-    assert second.rows > 2 * shards.BLOCK_ROWS
-    rows.expect({file.name: shards.block_checksums(copy / file.name, file.rows) for file in (first, second)})
-    everything = np.arange(len(rows))
-    rows.rows(everything)
-    changed = first.rows + shards.BLOCK_ROWS + 3
-    columns = shards.map_shard(copy / second.name, second.rows)
-    offsets = columns.token_offsets if column == "tokens" else columns.pair_offsets
-    flip_in_place(copy / second.name, getattr(columns, column)[offsets[shards.BLOCK_ROWS + 3] :][:60])
-    message = rf"{second.name} has changed since .*: the 16 rows that include row \d+ of the set .*verify {copy}"
-    for indices in (np.array([changed]), np.array([0, changed + 1]), everything):
-        with pytest.raises(UserError, match=message):
-            rows.rows(indices)
-    rows.rows(everything[: first.rows + shards.BLOCK_ROWS])
-    rows.rows(everything[first.rows + 2 * shards.BLOCK_ROWS :])

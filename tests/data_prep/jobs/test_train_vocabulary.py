@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from common.normalization import Normalization
 from data_prep.__main__ import main
 from data_prep.jobs.train_vocabulary import choose, quotas
 from data_prep.text.vocabulary import Vocabulary
@@ -90,33 +89,6 @@ def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritte
     assert not out.exists()
 
 
-def test_a_wordpiece_vocabulary_survives_a_kill_and_makes_shards(
-    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ("--type", "wordpiece", "--keep-case")
-    out = tmp_path / "tokenizer.json"
-    with monkeypatch.context() as patch:
-        patch.setattr("data_prep.jobs.train_vocabulary.replacing", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            vocab(documents_directory, out, *options)
-    assert not out.exists()
-    vocab(documents_directory, out, *options)
-    vocab(documents_directory, out, *options)
-    assert "nothing to do" in capsys.readouterr().out
-    written = {"tokenizer.json", "tokenizer.record.json"}
-    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("tokenizer")} == written
-    vocabulary = Vocabulary.load(out)
-    assert vocabulary.normalization == Normalization(keep_case=True, of_bert=True)
-    with pytest.raises(UserError, match=r"give a file whose name ends in \.json"):
-        vocab(documents_directory, tmp_path / "v.model", *options)
-    command = ["shards", "--documents", str(documents_directory), "--vocab", str(tmp_path), "--out"]
-    main([*command, str(tmp_path / "shards")])
-    manifest = json.loads((tmp_path / "shards" / "manifest.json").read_text())
-    assert manifest["vocabulary_sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
-    assert manifest["normalization"] == "as BERT, no accents, single spaces"
-    assert (tmp_path / "shards" / "tokenizer.json").read_bytes() == out.read_bytes()
-
-
 def test_coverage_and_bytes_are_recorded(documents_directory: Path, tmp_path: Path) -> None:
     out = tmp_path / "v.model"
     options = ["--size", "900", "--byte-fallback", "--character-coverage", "0.999"]
@@ -136,25 +108,9 @@ def test_coverage_and_bytes_are_recorded(documents_directory: Path, tmp_path: Pa
         (["--size", "65537"], r"choose one from \d+ to 65536"),
         (["--out", "v.bin"], "ends in .model"),
         (["--byte-fallback", "--size", "260"], r"choose one from 270 to 65536"),
-        (["--type", "wordpiece", "--byte-fallback"], "are for --type sentencepiece"),
     ],
 )
 def test_mistakes(documents_directory: Path, tmp_path: Path, options: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         vocab(documents_directory, tmp_path / "v.model", *options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_too_little_memory_is_said_before_the_training(
-    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("common.environment.available_bytes", lambda: 1_000_000)
-    with pytest.raises(
-        UserError,
-        match=r"training on 3,\d+ sentences needs up to 0\.0 GB of memory and 0\.0 GB are free; use --sentences \d+",
-    ) as told:
-        vocab(documents_directory, tmp_path / "v.model")
-    assert "it needs up to 0.0 GB of memory" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
-    fitting = str(told.value).split()[-3]
-    vocab(documents_directory, tmp_path / "v.model", "--sentences", fitting)  # what the message says works

@@ -72,7 +72,7 @@ def test_a_bad_sector_is_named(copy: Path, monkeypatch: pytest.MonkeyPatch) -> N
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return file_checksum(path)
 
-    monkeypatch.setattr("data_prep.jobs.verify.file_checksum", read)
+    monkeypatch.setattr("common.files.checksums.file_checksum", read)
     with pytest.raises(UserError, match=r"shard-00001\.arrow cannot be read \(Input/output error\).*Copy it again"):
         main(["verify", str(copy)])
 

@@ -1,8 +1,6 @@
-"""WordPiece: the tokens of `transformers`, special pieces at any ids, what is refused, and training."""
+"""WordPiece: the tokens of `transformers`, special pieces at any ids, and what is refused."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Vocabulary
-from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, WordPieceVocabulary, train_wordpiece
+from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, WordPieceVocabulary
 from tests.data_prep import corpora
 
 LANGUAGES = [
@@ -42,8 +40,7 @@ DIFFICULT = "aZé½ﬁİßΣς㎏한΅`'\"“ⅷ…2,. \u3000\u00a0\u200b\n\0\x0
 @pytest.fixture(scope="module", params=RULES, ids=lambda rules: str(list(vars(rules).values())))
 def wordpiece(request: pytest.FixtureRequest) -> WordPieceVocabulary:
     """A vocabulary whose special pieces stand in the middle, in another order."""
-    trained = train_wordpiece(iter([*corpora.make_sentences(300), *LANGUAGES * 3]), 400, request.param)
-    pieces = trained.pieces[5:]
+    pieces = corpora.wordpiece_pieces([*corpora.make_sentences(300), *LANGUAGES * 3], 600)
     return WordPieceVocabulary([*pieces[:7], *reversed(SPECIAL_PIECES), *pieces[7:]], request.param)
 
 
@@ -191,33 +188,3 @@ def test_a_list_of_pieces_that_cannot_be_used(pieces: list[str], message: str, t
     (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
     with pytest.raises(UserError, match="is not UTF-8 text"):
         Vocabulary.load(tmp_path)
-
-
-TRAINING = """
-import hashlib, sys
-from data_prep.text.wordpiece_vocabulary import WordPieceRules, train_wordpiece
-from tests.data_prep import corpora
-print(train_wordpiece(iter(corpora.make_sentences(800)), 200, WordPieceRules()).sha256)
-"""
-
-
-def test_training_gives_the_same_pieces_in_every_process() -> None:
-    """The library alone numbers characters in an order that differs between processes."""
-    found = {
-        subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
-    }
-    assert len(found) == 1
-
-
-def test_trained_pieces_cover_the_text_and_have_the_size_asked_for() -> None:
-    sentences = corpora.make_sentences(500)
-    vocabulary = train_wordpiece(iter(sentences), 200, WordPieceRules())
-    assert len(vocabulary) == 200
-    assert vocabulary.file_ids is None
-    assert not any(UNK_ID in ids for ids in vocabulary.encode(sentences))
-    for size, message in ((20, r"use --size \d+ or more"), (60_000, r"use --size \d+ or less")):
-        with pytest.raises(UserError, match=message) as error:
-            train_wordpiece(iter(sentences), size, WordPieceRules())
-        limit = int(str(error.value).split("use --size ")[1].split()[0])
-        assert len(train_wordpiece(iter(sentences), limit, WordPieceRules())) == limit

@@ -1,6 +1,4 @@
-"""Ensembles and comparisons from the predictions of runs, by the command line."""
-
-import json
+"""Comparisons from the predictions of runs, by the command line."""
 
 import numpy as np
 import pytest
@@ -51,11 +49,6 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     assert wilson_interval(124, 200)[0] < 0.555
     assert same[10] == "not above the majority class"
     assert [row[1] for row in compared(tmp_path, capsys, "random")] == ["pre-trained", "random"]
-    assert (
-        evaluate.main(["ensemble", "--runs", str(tmp_path / "random" / "sst2"), "--out", str(tmp_path / "mean")]) == 0
-    )
-    (mean,) = compared(tmp_path, capsys, "mean")
-    assert (mean[1], mean[10]) == ("random", "not above the majority class")
 
 
 @pytest.mark.parametrize(
@@ -86,47 +79,6 @@ def test_a_run_gains_nothing_over_itself(task, metric):
     assert 20 < low < high
 
 
-def test_ensembles_by_the_command_line(tmp_path, capsys):
-    for number, right in enumerate((150, 140)):
-        run = made_runs.finetuning(tmp_path / f"rte-{number}", "rte", "x", {})
-        made_runs.logits(run, "dev", right, 200 - right, seed=number)
-        made_runs.logits(run, "test", 3, 0, seed=number)
-    seeds = made_runs.finetuning(tmp_path / "squad", "squad2", "x", {}, seeds=[0, 1], median={}, spread={})
-    for number, null_score in enumerate((-3.0, 1.0)):
-        (seeds / f"seed-{number}").mkdir()
-        made_runs.answers(seeds / f"seed-{number}", "dev", 3, 1, null_score)
-    made_runs.answers(seeds / "seed-0", "test", 1, 0, -1.0)  # of which the other seed has nothing
-    runs = [str(tmp_path / name) for name in ("rte-0", "rte-1", "squad")]
-    assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "mean")]) == 0
-    assert "rte: 2 members" in capsys.readouterr().out
-    written = json.loads((tmp_path / "mean" / "rte" / "results.json").read_text())
-    # Where the two disagree, the mean logits are equal, and the first class is predicted.
-    assert 0.70 <= written["metrics"]["dev"]["accuracy"] <= 0.75
-    assert (written["ensemble"], written["random_weights"]) == (runs[:2], False)
-    assert (tmp_path / "mean" / "rte" / "submission" / "RTE.tsv").read_text().startswith("index\tprediction\n0\t")
-    squad = json.loads((tmp_path / "mean" / "squad2" / "results.json").read_text())
-    assert squad["members"] == 2
-    assert [path.name for path in (tmp_path / "mean" / "squad2" / "logits").iterdir()] == ["dev.json"]
-    assert squad["metrics"]["dev"]["exact"] == 75.0
-    # Made again, an ensemble below --runs is no member of itself, and nothing of the earlier one is left.
-    (tmp_path / "mean" / "rte" / "logits" / "theirs.npz").touch()
-    assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 0
-    assert json.loads((tmp_path / "mean" / "rte" / "results.json").read_text()) == written
-    assert {path.name for path in (tmp_path / "mean" / "rte" / "logits").iterdir()} == {"dev.npz", "test.npz"}
-    # A run that is no ensemble is not replaced by one.
-    made_runs.finetuning(tmp_path / "kept" / "rte", "rte", "x", {})
-    assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "kept")]) == 2
-    assert "kept/rte is not empty and has no .albert-pretraining.json" in capsys.readouterr().err
-    assert not (tmp_path / "kept" / "squad2").exists()
-    assert evaluate.main(["ensemble", "--runs", str(tmp_path / "mean"), "--out", str(tmp_path / "bad")]) == 2
-    assert "--runs holds no run to average" in capsys.readouterr().err
-    # Runs of different data cannot be averaged.
-    other = made_runs.finetuning(tmp_path / "other", "rte", "x", {})
-    made_runs.logits(other, "dev", 9, 1)
-    assert evaluate.main(["ensemble", "--runs", runs[0], str(other), "--out", str(tmp_path / "bad")]) == 2
-    assert "average runs of the same data" in capsys.readouterr().err
-
-
 def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
     assert comparison.estimate_of(TASKS["sst2"], Logits(np.array(["0"]), np.ones((1, 2), np.float32))) is None
     run = made_runs.finetuning(tmp_path / "run", "rte", "x", {})
@@ -155,7 +107,6 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
         ("compare", ["--runs", "{tmp}/plain"], "holds no logits"),
         ("compare", ["--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
         ("summary", ["--run", "{tmp}/begun"], "has not ended; its metrics so far are in {tmp}/begun/metrics.jsonl"),
-        ("ensemble", ["--runs", "{tmp}/plain", "--out", "{tmp}/out"], "holds no logits"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):

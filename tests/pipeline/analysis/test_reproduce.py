@@ -84,14 +84,14 @@ def test_it_prints_shell_commands_and_writes_nothing(task_data, capsys):
     assert not (root / "out dir").exists()
 
 
-def test_collect_makes_the_table_and_the_ensemble(tmp_path, capsys):
+def test_collect_makes_the_table(tmp_path, capsys):
     row = TABLES["10"].pretrainings[1]
     home = tmp_path / "0.01" / row.slug
     tuned = made_runs.finetuning(home / "squad1", "squad1", home / "pretrain", {"dev": {"f1": 75.0, "exact": 75.0}})
     made_runs.answers(tuned, "dev", 15, 5)
     assert reproduce.main(["10", "--out", str(tmp_path), "--scale", "0.01", "--collect"]) in (None, 0)
     names = [line.split(" | ")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("|  | measured")]
-    assert names == ["not run", "75.0/75.0", "75.0/75.0"]  # 1M, 1.5M, ensemble
+    assert names == ["not run", "75.0/75.0"]  # 1M, 1.5M
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import pytest
 
 from common.errors import UserError
-from pipeline.analysis.curves import curves_of, draw_curves
-from pipeline.analysis.summary import summarise, sustained_speed
+from pipeline.analysis.summary import curves_of, draw_curves, summarise, sustained_speed
 from pipeline.training.metrics_file import read_records
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.training.made_records import log_run

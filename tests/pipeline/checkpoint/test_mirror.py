@@ -43,11 +43,7 @@ def make_run(run: Path, *steps: int) -> Path:
 
 
 def content(run: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(run).as_posix(): path.read_bytes()
-        for path in run.rglob("*")
-        if path.is_file() and path.name != "latest"
-    }
+    return {path.relative_to(run).as_posix(): path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 def held(s3: ObjectStore, url: str) -> dict[str, bytes]:
@@ -80,7 +76,6 @@ def test_a_run_is_restored_as_it_was(
     new = [f"checkpoints/step-00000004/{name}" for name in (STATE, "manifest.json")]
     old = [f"checkpoints/step-00000002/{name}" for name in ("manifest.json", STATE)]
     assert [name for method, name in changes if method == "PUT"] == [
-        "checkpoints/latest",
         new[0],
         "export/model",
         "metrics.jsonl",

@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from common.errors import UserError
 from pipeline.distributed.rendezvous import reserve_port
 from pipeline.engine import workarounds, zero_layout
 from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.training.test_host_reads import counting_reads
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.training import claim_fp16
 
@@ -41,11 +39,7 @@ def show_bugs() -> dict[str, Any]:
             engine.basic_optimizer.attach(zero_layout.slices(engine), zero_layout.process_group(engine))
             if with_workaround:
                 workarounds.grow_loss_scale_after_step(engine)
-                workarounds.read_norm_once(engine)
-            reads: Counter[str] = Counter()
-            with counting_reads(reads):
-                training.train(engine, 0, 3)  # the scale doubles in the third step
-            found["overflow checks", stage, with_workaround] = sum(reads[name] for name in reads if "overflow" in name)
+            training.train(engine, 0, 3)  # the scale doubles in the third step
             found["doubling", stage, with_workaround] = training.full(engine, "exp_avg")
             training.close(engine)
 
@@ -127,13 +121,6 @@ def test_the_loss_scale_doubles_before_gradients_are_unscaled(stage: int, found_
     wanted = training.reference(3, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
     assert training.difference(found_bugs["doubling", stage, True], wanted) < 0.01
     assert training.difference(found_bugs["doubling", stage, False], wanted) > 0.2, FIXED
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_a_step_in_fp16_looks_for_an_overflow_that_the_norm_shows(stage: int, found_bugs: dict[Any, Any]) -> None:
-    assert found_bugs["overflow checks", stage, False] == 3, FIXED
-    assert found_bugs["overflow checks", stage, True] == 0
 
 
 @pytest.mark.slow

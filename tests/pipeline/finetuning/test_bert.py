@@ -6,12 +6,13 @@ import torch
 import transformers
 
 from data_prep.text.vocabulary import Vocabulary
-from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, train_wordpiece
+from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES
 from pipeline import finetune
 from pipeline.checkpoint.initial_weights import read_initial_weights
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
+from tests.data_prep import corpora
 from tests.model.examples import randomise
 from tests.pipeline.finetuning.finetune_runs import be_no_rank, words
 
@@ -25,9 +26,8 @@ def published(data, tmp_path_factory):
     """A small BERT with vocab.txt, whose special pieces stand at its end, with old names of tensors."""
     directory = tmp_path_factory.mktemp("bert") / "published"
     texts = [text for one in reading.read(TASKS["mrpc"], str(data.glue))["train"] for text in (one.first, one.second)]
-    trained = train_wordpiece(iter(texts), 120, WordPieceRules())
-    pieces = [*trained.pieces[5:], *reversed(SPECIAL_PIECES)]
-    sizes = SIZES | {"vocab_size": 120, "max_position_embeddings": 64, "pad_token_id": 119}
+    pieces = [*corpora.wordpiece_pieces(texts, 120), *reversed(SPECIAL_PIECES)]
+    sizes = SIZES | {"vocab_size": len(pieces), "max_position_embeddings": 64, "pad_token_id": len(pieces) - 1}
     model = transformers.BertModel(transformers.BertConfig(**sizes))
     randomise(model, seed=1, scale=1.0)
     model.save_pretrained(directory)
@@ -61,9 +61,10 @@ def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_p
     export = tmp_path / "run" / "export"
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(export).eval()
     assert type(theirs) is transformers.BertForSequenceClassification
-    assert theirs.config.pad_token_id == 119
+    last = theirs.config.vocab_size - 1
+    assert theirs.config.pad_token_id == last
     tokenizer = transformers.AutoTokenizer.from_pretrained(export)
-    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_PIECES)) == [119, 118, 117, 116, 115]
+    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_PIECES)) == [last - place for place in range(5)]
     examples = reading.read(TASKS["mrpc"], str(data.glue))["dev"]
     inputs = tokenizer(
         [one.first for one in examples], [one.second for one in examples], padding=True, truncation=True,

@@ -61,4 +61,4 @@ def test_a_run_without_its_vocabulary(corpus, tmp_path, capsys):
     run = runs.pretraining(tmp_path / "run", corpus.vocabulary)
     (run / "spiece.model").unlink()
     assert predict.main(["--run", str(run), "--mask", "a [MASK]"]) == 2
-    assert "spiece.model does not exist; copy it from the run's export" in capsys.readouterr().err
+    assert "has no vocabulary (spiece.model, tokenizer.json or vocab.txt); copy there" in capsys.readouterr().err

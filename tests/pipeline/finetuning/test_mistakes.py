@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow
 
 def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatch, capsys):
     be_no_rank(monkeypatch)
-    (tmp_path / "no-dev").mkdir()
-    (tmp_path / "no-dev" / "train.tsv").write_text("sentence\tlabel\nfine\t1\n")
+    (tmp_path / "no-train").mkdir()
+    (tmp_path / "no-train" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n")
     with pytest.raises(SystemExit) as left:
-        finetune.main(words(data._replace(glue=tmp_path / "no-dev"), "sst2", tmp_path / "run", "--patience", "2"))
+        finetune.main(words(data._replace(glue=tmp_path / "no-train"), "sst2", tmp_path / "run"))
     assert left.value.code == 2
     error = capsys.readouterr().err
-    assert "--patience waits for a better evaluation, but" in error
+    assert "holds no training examples of sst2; it has dev" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
 

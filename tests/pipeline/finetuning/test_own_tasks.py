@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,30 +151,12 @@ def test_a_stopped_run_goes_on_from_its_directory_alone(place):
     np.testing.assert_array_equal(first.logits, second.logits)
 
 
-def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
+def test_runs_are_compared(place, capsys):
     seeds = place.runs / "seeds"
-    assert evaluate.main(["ensemble", "--runs", str(seeds), "--out", str(tmp_path / "mean")]) == 0
-    mean, first = (
-        Logits.load(directory / "logits" / "dev.npz") for directory in (tmp_path / "mean" / "tagging", seeds / "seed-0")
-    )
-    second = Logits.load(seeds / "seed-1" / "logits" / "dev.npz")
-    np.testing.assert_allclose(mean.logits, (first.logits + second.logits) / 2, atol=1e-6)
-    assert (tmp_path / "mean" / "tagging" / "submission" / "test.jsonl").exists()
-    capsys.readouterr()
-    assert evaluate.main(["compare", "--runs", str(place.runs / "tagging"), "--random", str(tmp_path / "mean")]) == 0
+    assert evaluate.main(["compare", "--runs", str(place.runs / "tagging"), "--random", str(seeds)]) == 0
     row = capsys.readouterr().out.splitlines()[2].split(" | ")
     value = 100 * results(place.runs / "tagging")["metrics"]["dev"]["entity_f1"]
     assert [*row[4:7], row[8].split(" ")[0]] == [str(own_files.SIZES["dev"]), "entity_f1", "", f"{value:.1f}"]
-    # Two runs of one name have other labels.
-    other = tmp_path / "other"
-    shutil.copytree(place.runs / "classification", other)
-    record = results(other)
-    record["own_task"]["labels"][0] = "music"
-    (other / "results.json").write_text(json.dumps(record))
-    capsys.readouterr()
-    line = ["ensemble", "--runs", str(place.runs / "classification"), str(other), "--out", str(tmp_path / "wrong")]
-    assert evaluate.main(line) == 2
-    assert "are different tasks called classification; name them with --task-name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

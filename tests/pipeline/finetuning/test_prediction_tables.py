@@ -41,9 +41,9 @@ def test_every_format_holds_the_same_rows(tmp_path, ending):
 def test_a_row_that_cannot_be_read_is_named_and_the_others_are_predicted(tmp_path, capsys):
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps({"sentence": text}) + "\n" for text in ("good", " ", 5, "bad")))
-    texts = read_each(read_rows(str(path), None), Columns("sentence"), lambda row: row.text("sentence"))
+    texts = read_each(read_rows(str(path)), Columns("sentence"), lambda row: row.text("sentence"))
     assert texts == ["good", None, None, "bad"]
     assert re.findall(r"no prediction for \S+, line (\d+): column 'sentence' is", capsys.readouterr().err) == ["2", "3"]
     path.write_text('{"sentence": ""}\n')
     with pytest.raises(UserError, match="line 1: column 'sentence' is empty"):
-        read_each(read_rows(str(path), None), Columns("sentence"), lambda row: row.text("sentence"))
+        read_each(read_rows(str(path)), Columns("sentence"), lambda row: row.text("sentence"))

@@ -97,9 +97,9 @@ def test_every_hyperparameter_has_its_flag():
 
 
 def test_what_follows_from_other_steps_and_other_models():
-    chosen_run = resolved("rte", "--steps", "100", "--patience", "3")
+    chosen_run = resolved("rte", "--steps", "100")
     assert chosen_run.warmup_steps == 25  # Table 14's share of the steps
-    assert (chosen_run.eval_interval, chosen_run.save_interval, chosen_run.patience) == (50, 50, 150)
+    assert (chosen_run.eval_interval, chosen_run.save_interval) == (50, 50)
     assert chosen_run.schedule()(24) == pytest.approx(3e-5 * 24 / 25)
     assert chosen_run.schedule()(50) == pytest.approx(3e-5 / 2)
     short = AlbertConfig.preset("albert-base", max_position_embeddings=64)
@@ -136,7 +136,7 @@ def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
     for flags in (
         ("--learning-rate", "0.1"), ("--weight-decay", "0.1"), ("--batch-size", "8"), ("--steps", "9"),
         ("--warmup-steps", "9"), ("--dropout", "0.3"), ("--classifier-dropout", "0.3"), ("--max-length", "99"),
-        ("--eval-interval", "9"), ("--patience", "9"), ("--random-weights",), ("--max-hours", "2"),
+        ("--eval-interval", "9"), ("--random-weights",), ("--max-hours", "2"),
         ("--deterministic",),
     ):  # fmt: skip
         assert resolved("rte", *flags).record().identity() != identity, flags

@@ -35,7 +35,7 @@ BERT = {
     "sentence_head": "nsp",
     "hidden_dropout_prob": 0.1,
 }
-ALL = tuple(f"{name}=1" for name in (*PARTS, "mlm", "sentence"))
+ALL = tuple(f"{name}=1" for name in PARTS)
 
 
 def make_teacher(loss=ALL, **fields):
@@ -86,24 +86,24 @@ def test_the_distances_are_those_of_each_sequence_alone():
                 pairs += one != other
     for name in PARTS:
         assert float(getattr(found, name)) == pytest.approx(float(wanted[name]), rel=1e-4), name
-    assert task_of(teacher).label_counts([batch])[2:] == (tokens, sequences, pairs)
+    assert task_of(teacher).label_counts([batch]) == (tokens, sequences, pairs)
     assert pairs > 0
 
 
 def test_the_summary_is_the_loss_and_its_parts():
-    teacher = make_teacher(("states=1", "similarity=3", "mlm=0.5"))
+    teacher = make_teacher(("states=1", "similarity=3"))
     student, batch, task = make_student(teacher), read_batch(), task_of(teacher)
     output = student(**tensors(batch))
     totals = task.sums(output, tensors(batch))
     summary = task.summarise(type(totals)(*(value.item() for value in totals)))
     loss = task.loss(output, task.label_counts([batch]), 1)
     assert summary["loss"] == pytest.approx(loss.item(), rel=1e-5)
-    parts = summary["distil_states"] + 3 * summary["distil_similarity"] + 0.5 * summary["mlm_loss"]
+    parts = summary["distil_states"] + 3 * summary["distil_similarity"]
     assert summary["loss"] == pytest.approx(parts, rel=1e-5)
     assert "distil_pooled" not in summary
 
 
-def test_empty_rows_and_heads_that_are_not_trained_have_gradients_of_zero():
+def test_empty_rows_and_the_heads_have_gradients_of_zero():
     teacher = make_teacher(("states=1", "pooled=1", "similarity=1", "layers=1"))
     student, task = make_student(teacher), task_of(teacher)
     output = student(**tensors(blank(3, collator(random_shards(count=12)).shape)))
@@ -160,7 +160,6 @@ def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(ta
     assert (settings.model.num_hidden_layers, settings.model.hidden_size) == (3, 32)
     assert settings.model.hidden_dropout_prob == 0.0
     assert (settings.masking.replace_with_mask, settings.masking.replace_with_random) == (0.0, 0.0)
-    assert resolve(taught | {"--teacher-loss": ["states=1", "mlm=1"]}).masking.replace_with_mask == 0.8
     other = resolve(taught | {"--teacher-loss": ["states=2"]})
     assert other.record().distilled != settings.record().distilled
 
@@ -171,7 +170,7 @@ def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(ta
         ({"--teacher-loss": "state=1"}, "'state=1'.*the parts are states"),
         ({"--teacher-loss": ["states=1", "states=2"]}, "each part once"),
         ({"--teacher-loss": "states=nan"}, "PART=WEIGHT"),
-        ({"--teacher-loss": "mlm=1"}, "asks nothing of the teacher"),
+        ({"--teacher-loss": "states=0"}, "asks nothing of the teacher"),
     ],
 )
 def test_what_is_wrong_with_the_flags_is_said(taught, flags, message):

@@ -9,10 +9,7 @@ import pytest
 
 from benchmarks.shared.outcome import differences, outcome
 from common.errors import UserError
-from pipeline.checkpoint.run_records import LengthRecord
-from pipeline.pretraining.lengths import EarlierStart, lengths_of, paper_steps, skipped_batches_of
-from pipeline.training import schedule
-from pipeline.training.schedule import Length
+from pipeline.pretraining.lengths import EarlierStart, length_of, paper_steps, skipped_batches_of
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.records import pretrain_record
 from tests.pipeline.workers import processes
@@ -52,40 +49,35 @@ CONFIG = {
 }
 
 
-def earlier(steps_made: int, *lengths: tuple[int, int], **more: Any) -> EarlierStart:
-    record = pretrain_record(steps=lengths[-1][1], lengths=[LengthRecord(*length) for length in lengths], **more)
-    return EarlierStart(Path("run"), record, steps_made)
+def earlier(steps_made: int, steps: int, **more: Any) -> EarlierStart:
+    return EarlierStart(Path("run"), pretrain_record(steps=steps, **more), steps_made)
 
 
 @pytest.mark.parametrize(
     ("begun", "given", "expected"),
     [
-        (None, 40, [(0, 40)]),
-        (None, None, [(0, paper_steps(8))]),
-        (earlier(40, (0, 40)), 80, [(0, 40), (40, 80)]),
-        (earlier(20, (0, 40)), 80, [(0, 40), (20, 80)]),
-        (earlier(20, (0, 40)), 30, [(0, 40), (20, 30)]),  # shorter, but not shorter than what is done
-        (earlier(0, (0, 40)), 80, [(0, 80)]),  # nothing was made at the first length
-        (earlier(40, (0, 40), (40, 80)), 90, [(0, 40), (40, 90)]),  # nothing was made at the second
-        (earlier(60, (0, 40), (40, 80)), 90, [(0, 40), (40, 80), (60, 90)]),
+        (None, 40, 40),
+        (None, None, paper_steps(8)),
+        (earlier(40, 40), 80, 80),
+        (earlier(20, 40), 30, 30),  # shorter, but not shorter than what is done
     ],
 )
-def test_lengths_follow_each_other(begun, given, expected):
-    assert lengths_of(begun, given, 8, None) == expected
+def test_the_length_of_a_run(begun, given, expected):
+    assert length_of(begun, given, 8, None) == expected
 
 
 @pytest.mark.parametrize(
     ("begun", "given", "message"),
     [
-        (earlier(20, (0, 40)), 20, "a run of 40 steps and has made 20 steps, so it cannot have 20; give --steps 40"),
-        (earlier(40, (0, 40)), 30, "and has made 40 steps, so it cannot have 30"),
-        (earlier(40, (0, 40)), None, "without --steps it would have 64,000,000; give --steps 40 to resume it"),
-        (earlier(40, (0, 40), max_hours=1.0), 80, "has --max-hours, so it cannot have 80; give --steps 40"),
+        (earlier(20, 40), 20, "a run of 40 steps and has made 20 steps, so it cannot have 20; give --steps 40"),
+        (earlier(40, 40), 30, "and has made 40 steps, so it cannot have 30"),
+        (earlier(40, 40), None, "without --steps it would have 64,000,000; give --steps 40 to resume it"),
+        (earlier(40, 40, max_hours=1.0), 80, "has --max-hours, so it cannot have 80; give --steps 40"),
     ],
 )
 def test_what_cannot_be_is_refused(begun, given, message):
     with pytest.raises(UserError, match=message):
-        lengths_of(begun, given, 8, None)
+        length_of(begun, given, 8, None)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +91,7 @@ def test_what_cannot_be_is_refused(begun, given, message):
     ],
 )
 def test_batches_are_left_out_that_no_checkpoint_has_seen(recorded, made, words, expected):
-    begun = earlier(made, (0, 40), skipped_batches=recorded)
+    begun = earlier(made, 40, skipped_batches=recorded)
     if isinstance(expected, list):
         assert list(skipped_batches_of(begun, words)) == expected
     else:
@@ -108,26 +100,7 @@ def test_batches_are_left_out_that_no_checkpoint_has_seen(recorded, made, words,
 
 
 def test_another_batch_is_named_by_its_own_message():
-    assert lengths_of(earlier(40, (0, 40)), None, 16, None) == [(0, 40)]
-
-
-def test_each_step_has_the_rate_of_the_length_at_its_time():
-    lengths = [Length(0, 100), Length(60, 200), Length(150, 160)]
-    rate = schedule.of_lengths(None, 1.0, None, lengths)
-    # 2.5 % of the first length are a warm-up of 2 steps, which does not come again.
-    assert [rate(step) for step in (0, 1, 2, 59)] == pytest.approx([0, 0.5, 0.98, 0.41])
-    assert [rate(step) for step in (60, 149)] == pytest.approx([1 - 60 / 200, 1 - 149 / 200])
-    assert [rate(step) for step in (150, 159)] == pytest.approx([1 - 150 / 160, 1 / 160])
-    in_warm_up = schedule.of_lengths(None, 1.0, 20, [Length(0, 100), Length(10, 1000)])
-    assert in_warm_up(15) == pytest.approx(15 / 20)  # the warm-up keeps its steps
-    constant = schedule.of_lengths({"type": "WarmupLR", "params": {"warmup_num_steps": 5}}, 1.0, None, lengths)
-    assert [constant(step) for step in (59, 60, 150)] == [1.0, 1.0, 1.0]
-    cosine = {"type": "WarmupCosineLR"}
-    (alone, changed) = (
-        schedule.of_lengths(cosine, 1.0, 2, [Length(0, 200)]),
-        schedule.of_lengths(cosine, 1.0, 2, lengths[:2]),
-    )
-    assert [alone(step) for step in range(60, 200)] == [changed(step) for step in range(60, 200)]
+    assert length_of(earlier(40, 40), None, 16, None) == 40
 
 
 @pytest.fixture(scope="module")
@@ -163,4 +136,3 @@ def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
     assert evaluations == [4, 10]  # at the first end and at the second
     settings = json.loads((output / "settings.json").read_text())
     assert settings["steps"] == 10
-    assert settings["lengths"] == [{"from_step": 0, "steps": 4}, {"from_step": 4, "steps": 10}]

@@ -11,7 +11,6 @@ import pytest
 from common.command_line import positive
 from common.errors import UserError
 from pipeline.__main__ import commands
-from pipeline.settings import __main__ as flags_page
 from pipeline.settings import declare, finetune_flags, pretrain_flags
 from pipeline.settings.declare import flag
 from tests.pipeline.conftest import REPOSITORY
@@ -123,11 +122,6 @@ def test_flags_can_be_written_and_read_again(tmp_path, monkeypatch, words):
     # What exists is absolute.
     assert from_file.data == tuple(word.replace("a:", f"{tmp_path}/a:") for word in flags.data)
     assert (from_file.names, from_file.rate, from_file.exact) == (flags.names, flags.rate, flags.exact)
-
-
-def test_the_page_of_flags_is_made_from_them():
-    page = REPOSITORY / "docs" / "flags.md"
-    assert page.read_text(encoding="utf-8") == flags_page.page(), "python -m pipeline.settings > docs/flags.md"
 
 
 STARTS = [(f"pipeline.{name}", ["--help"]) for name in commands() if name != "data"]

@@ -38,7 +38,7 @@ RECORDED = {
     "seed": 7,
     "optimizer": {"type": "Lamb", "params": {"lr": 0.00176, "weight_decay": 0.01}},
     "scheduler": None,
-    "warmup_steps": None,
+    "warmup_steps": 1,
     "deepspeed": {"zero_optimization": {"stage": 1}},
 }
 STATE = {

@@ -1,4 +1,4 @@
-"""`export --step` and `--best`: which checkpoints are exported, and what is said if there are none."""
+"""`export --step`: which checkpoints are exported, and what is said if there are none."""
 
 import shutil
 
@@ -20,7 +20,7 @@ def run(corpus, tmp_path):
     return runs.metrics(directory, {2: 6.0, 4: 4.0, 6: 3.0, 8: 5.0})
 
 
-@pytest.mark.parametrize(("words", "step"), [((), 8), (("--best",), 4), (("--step", "2"), 2)])
+@pytest.mark.parametrize(("words", "step"), [((), 8), (("--step", "2"), 2)])
 def test_one_checkpoint(run, tmp_path, capsys, words, step):
     assert export.main(["--run", str(run), "--out", str(tmp_path / "out"), *words]) == 0
     found = load_file(tmp_path / "out" / "model.safetensors")[NAME]
@@ -41,23 +41,6 @@ def test_a_step_that_is_not_there_names_those_that_are(run, tmp_path, capsys):
     told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 6)
     assert "no checkpoint of step 6: never saved, or deleted for newer ones; give --step one of 2, 4, 8" in told
     assert not (tmp_path / "out").exists()
-
-
-def test_the_best_of_a_run_without_evaluations(run, tmp_path, capsys):
-    (run / "metrics.jsonl").unlink()
-    told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--best")
-    assert "no checkpoint of a step that was evaluated" in told
-    assert "give --step one of 2, 4, 8" in told
-
-
-def test_the_best_of_a_fine_tuning_run(corpus, tmp_path, capsys):
-    runs.finetuning(tmp_path / "scored", corpus.vocabulary, score=0.5)
-    assert export.main(["--run", str(tmp_path / "scored"), "--out", str(tmp_path / "out"), "--best"]) == 0
-    runs.finetuning(tmp_path / "other", corpus.vocabulary, score=None)
-    capsys.readouterr()
-    assert "fine-tune with a dev set" in refusal(
-        capsys, "--run", tmp_path / "other", "--out", tmp_path / "second", "--best"
-    )
 
 
 def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run, tmp_path, capsys):

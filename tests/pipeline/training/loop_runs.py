@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from model.distillation import PARTS
-from pipeline.pretraining.student import HEAD_PARTS
 
 BATCH, STEPS, PEAK, LOGGED = 12, 10, 0.02, 5
-ALL_PARTS = tuple(f"{name}=1" for name in (*PARTS, *HEAD_PARTS))
+ALL_PARTS = tuple(f"{name}=1" for name in PARTS)
 MODEL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
 
 

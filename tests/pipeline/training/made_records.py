@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from pipeline.training.metrics_log import MetricsLog
+from pipeline.training.callbacks import MetricsLog
 from pipeline.training.training_run import TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.records import finetune_record, pretrain_record, write

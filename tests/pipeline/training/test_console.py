@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.training.console import LINE_SECONDS, Console, evaluation_line
+from pipeline.training.callbacks import LINE_SECONDS, Console, evaluation_line
 from pipeline.training.training_run import TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.training.made_records import evaluation, training

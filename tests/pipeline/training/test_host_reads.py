@@ -140,8 +140,6 @@ STAGES = [
 WHOLE, IN_SIX = (Run(f"reading {micro}", 1, micro) for micro in (12, 2))
 TIMED = Run("timed", 1, 6, settings=(("timers", {"throughput": {"enabled": True}}),))
 
-# What is left in DeepSpeed 0.19.8, in each step: is the norm of the gradients a number?
-NORM = "deepspeed/runtime/utils.py: is_invalid_grad_norm"
 TRACED = 3
 """Stage 3 learns the order of the layers in the first steps, and compares it between the ranks."""
 
@@ -159,7 +157,7 @@ def test_only_deepspeed_s_checks_of_a_step_read_values(waits: dict[str, Waits], 
     steps = waits[run.name].reads
     assert len(steps) == LONG
     for reads in steps[TRACED if run.stage == 3 else 0 :]:
-        assert reads == {NORM: 1}
+        assert all(name.startswith("deepspeed/") for name in reads)
 
 
 @pytest.mark.parametrize("run", [*STAGES, WHOLE, IN_SIX], ids=lambda run: run.name)

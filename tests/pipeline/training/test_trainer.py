@@ -24,9 +24,6 @@ class Recorder(Callback):
     def __init__(self) -> None:
         self.moments: list[str] = []
 
-    def on_start(self) -> None:
-        self.moments.append("start")
-
     def on_step(self, step: int) -> None:
         self.moments.append("step")
 
@@ -97,7 +94,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
         step: int = 0, steps: int = 7, received: int | None = None, evaluates: bool = True, **settings: Any
     ) -> Made:
         defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
-        defaults |= {"patience": None, "execution": SimpleNamespace(compile=False)}
+        defaults |= {"execution": SimpleNamespace(compile=False)}
         given: Any = SimpleNamespace(
             **(defaults | settings),
             steps=steps,
@@ -157,15 +154,9 @@ def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
         "data 7", "agreement 7", "save 6",
         *(f"{phase} 7" for phase in f"{computes} {computes} logging evaluation save".split()),
     ]  # fmt: skip
-    assert recorder.moments == ["start", "tried 0.25", "step", "step", "step", "log 0.6", "evaluated 0.5", "end"]
+    assert recorder.moments == ["tried 0.25", "step", "step", "step", "log 0.6", "evaluated 0.5", "end"]
     assert saves.made == [(6, False), (7, True)]
     assert trainer.run.state.finished
-
-
-def test_evaluations_that_get_no_better_end_the_run(make: Callable[..., Made]) -> None:
-    trainer, _, saves, _, _ = make(eval_interval=2, patience=2)
-    assert trainer.train() is None
-    assert (trainer.run.state.step, trainer.run.state.best_step, saves.made) == (4, 2, [(4, True)])
 
 
 def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Made]) -> None:
@@ -184,10 +175,10 @@ def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Ma
 
 def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callable[..., Made]) -> None:
     """As one that was killed before its export: its trackers are open, and must learn that it has finished."""
-    trainer, recorder, saves, phases, _ = make(step=5)  # out of patience
+    trainer, recorder, saves, phases, _ = make(step=5)
     trainer.run.state.finished = True
     assert trainer.train() is None
-    assert (recorder.moments, phases, saves.made) == (["start", "end"], [], [])
+    assert (recorder.moments, phases, saves.made) == (["end"], [], [])
 
 
 def test_a_trial_without_a_finite_number_ends_the_run(make: Callable[..., Made]) -> None:

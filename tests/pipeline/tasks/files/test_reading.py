@@ -90,28 +90,26 @@ def test_race(tmp_path):
     for level, number in (("high", 10), ("high", 9), ("middle", 1)):
         record = {**RACE, "id": f"{level}{number}.txt"}
         write(tmp_path / "official" / "train" / level / f"{number}.txt", json.dumps(record))
-    write(tmp_path / "lines" / "train.jsonl", json.dumps(RACE), "", json.dumps({**RACE, "id": "middle3.txt"}))
+    write(tmp_path / "unnamed" / "train" / "middle" / "3.txt", json.dumps(RACE))
     found = reading.read(TASKS["race"], str(tmp_path / "official"))["train"]
     assert [one.id for one in found] == ["high9-0", "high9-1", "high10-0", "high10-1", "middle1-0", "middle1-1"]
     assert [one.level for one in found] == ["high"] * 4 + ["middle"] * 2
     assert [one.label for one in found[:2]] == [1, 3]
-    lines = reading.read(TASKS["race"], str(tmp_path / "lines"))["train"]
-    assert [(one.id, one.level) for one in lines] == [
-        ("train-1-0", ""), ("train-1-1", ""), ("middle3-0", "middle"), ("middle3-1", "middle"),
-    ]  # fmt: skip
-    assert lines[0].options == ("a", "b", "c", "d")
+    unnamed = reading.read(TASKS["race"], str(tmp_path / "unnamed"))["train"]
+    assert [(one.id, one.level) for one in unnamed] == [("middle3-0", "middle"), ("middle3-1", "middle")]
+    assert unnamed[0].options == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
-        (json.dumps({**RACE, "answers": ["B", "E"]}), "line 2: the right choice 'E' is none of 'A', 'B'"),
-        (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
+        ('{"article": ', r"1\.txt, line \d: broken JSON"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), "question high1-1: the right choice 'E' is none of 'A', 'B'"),
+        (json.dumps({**RACE, "answers": ["B"]}), "the numbers of questions, options and answers differ"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):
-    write(tmp_path / "train.jsonl", json.dumps(RACE), record)
+    write(tmp_path / "train" / "high" / "1.txt", record)
     with pytest.raises(UserError, match=message):
         reading.read(TASKS["race"], str(tmp_path))
 
@@ -170,20 +168,20 @@ def test_a_data_set_that_cannot_be_opened(tmp_path, monkeypatch):
 
 
 def test_names_on_the_hub(monkeypatch):
-    """The subset is the task's, the only one, or RACE's with both levels; "glue" also has the diagnostic set."""
+    """The subset is the task's, the only one, or RACE's with both levels."""
     asked = []
     rows = datasets.Dataset.from_dict({"premise": ["p"], "hypothesis": ["h"], "label": [-1], "idx": [9]})
 
     def load(name, subset):
         asked.append((name, subset))
-        return datasets.DatasetDict({"test": rows} if subset == "ax" else {"test_matched": rows})
+        return datasets.DatasetDict({"test_matched": rows})
 
     subsets = {"glue": ["mnli", "rte", "ax"], "someone/mnli": ["default"], "race": ["all", "high", "middle"]}
     monkeypatch.setattr(datasets, "get_dataset_config_names", subsets.__getitem__)
     monkeypatch.setattr(datasets, "load_dataset", load)
     splits = reading.read(TASKS["mnli"], "glue")
-    assert {split: examples[0].id for split, examples in splits.items()} == {"test_matched": "9", "diagnostic": "9"}
+    assert {split: examples[0].id for split, examples in splits.items()} == {"test_matched": "9"}
     assert set(reading.read(TASKS["mnli"], "someone/mnli")) == {"test_matched"}
     with pytest.raises(UserError, match="no column"):
         reading.read(TASKS["race"], "race")
-    assert asked == [("glue", "mnli"), ("glue", "ax"), ("someone/mnli", None), ("race", "all")]
+    assert asked == [("glue", "mnli"), ("someone/mnli", None), ("race", "all")]

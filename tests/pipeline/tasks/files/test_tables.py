@@ -39,19 +39,12 @@ def test_places_are_the_lines_in_which_rows_begin(tmp_path):
         ("a.tsv", "text\tlabel\na\u2028\x85b\tx\n", ["a\u2028\x85b"]),
         ("a.csv", '\ufefftext;label\n"a;b";x\nc,d;y\n', ["a;b", "c,d"]),
         ("a.csv", '"text, or not";label;text\na;x;b\n', ["b"]),
+        ("a.csv", "label|text\nx|a,b\ny|c\n", ["a,b", "c"]),
     ],
 )
 def test_separators_and_quotes_are_found_out(tmp_path, name, content, text):
     (tmp_path / name).write_text(content, newline="", encoding="utf-8")
     assert [row["text"] for row in read_table(tmp_path / name).rows] == text
-
-
-def test_a_chosen_delimiter(tmp_path):
-    (tmp_path / "a.csv").write_text("label, or none|text\nx|a,b\ny|c\n")
-    assert [row["text"] for row in read_table(tmp_path / "a.csv", "|").rows] == ["a,b", "c"]
-    (tmp_path / "a.jsonl").write_text("{}\n")
-    with pytest.raises(UserError, match=r"--delimiter is for \.csv and \.tsv"):
-        read_table(tmp_path / "a.jsonl", "|")
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
