@@ -1,4 +1,4 @@
-"""Reads the weights and the vocabulary of an export, a published model or a run; loads the model of a run."""
+"""Reads the weights and the vocabulary of an export, a published model or a run."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
-from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
+from model import AlbertConfig, checkpoint, huggingface
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest
 from pipeline.checkpoint.run_records import Head, PretrainRecord, read_record
@@ -199,18 +199,6 @@ def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[
 
 def _is_longer(table: Tensor, given: Tensor) -> bool:
     return table.shape[1:] == given.shape[1:] and len(table) > len(given)
-
-
-def load_pretrained(run: Path, tag: Path | None = None) -> AlbertForPreTraining:
-    """The model of a pre-training run, fp32, in evaluation mode.
-
-    Args:
-        tag: the checkpoint; None takes the newest complete one.
-    Raises:
-        UserError: `run` holds no run, no checkpoint, or a checkpoint of another model than settings.json says.
-    """
-    model = checkpoint.empty_model(read_record(run).config)
-    return load_into(model, load_weights(tag or run / "checkpoints"), run)
 
 
 def load_into(model: M, tensors: Mapping[str, Tensor], run: Path) -> M:

@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 
 from common.errors import UserError
+from model import AlbertForPreTraining
 from model.albert import ModelWithHead
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import best_checkpoint, load_into, load_pretrained
+from pipeline.checkpoint.initial_weights import best_checkpoint, load_into
 from pipeline.checkpoint.retention import find_latest, step_of, tags
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, read_record
 from pipeline.tasks.own_tasks import task_of
@@ -29,10 +30,9 @@ class TrainedRun:
 
     def load(self, tag: Path | None = None) -> ModelWithHead:
         """The model of a checkpoint, by default the usual one: fp32, on the CPU, in evaluation mode."""
-        if self.task is None:
-            return load_pretrained(self.directory, tag)
+        config = read_record(self.directory).config
         with torch.device("meta"):
-            model = self.task.kind.make_model(self.task, read_record(self.directory).config)
+            model = self.task.kind.make_model(self.task, config) if self.task else AlbertForPreTraining(config)
         return load_into(model, load_weights(tag or self.usual()), self.directory)
 
     def usual(self) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from data_prep import __main__ as data_prep_command
 from model import huggingface
 from pipeline import evaluate, export, finetune, pretrain
-from pipeline.checkpoint.initial_weights import load_pretrained
+from pipeline.sharing.trained_run import open_run
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.sharing import runs
@@ -45,7 +45,7 @@ def made(corpus, tmp_path_factory):
     """Inputs of every command: a run, an export, fine-tuning runs, tasks, text."""
     root = tmp_path_factory.mktemp("made")
     run = runs.pretraining(root / "run", corpus.vocabulary)
-    huggingface.save(load_pretrained(run), root / "export", corpus.vocabulary)
+    huggingface.save(open_run(run).load(), root / "export", corpus.vocabulary)
     for number in range(2):
         tuned = made_runs.finetuning(root / "tuned" / f"rte-{number}", "rte", "x", {})
         made_runs.logits(tuned, "dev", 15, 5)

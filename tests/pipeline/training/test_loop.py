@@ -16,12 +16,12 @@ from data_prep.text.vocabulary import Vocabulary
 from model.distillation import PARTS
 from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.files import read_state, read_whole
-from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.retention import find_latest, step_of, tag_name, tags
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
+from pipeline.sharing.trained_run import open_run
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.training.loop_runs import (
     ALIKE,
@@ -249,7 +249,7 @@ def means(model: Any, source: Collator, epochs: list[int], rows: list[int], task
 
 def test_logged_means_are_those_of_the_rows(ended: Ends, folder: Path, corpus: Any) -> None:
     assert ended(STANDING).status == 0, ended(STANDING).stderr
-    model = load_pretrained(folder / STANDING.name)
+    model = open_run(folder / STANDING.name).load()
     source = reader(corpus, corpus.train, "sop")
     for interval, logged in enumerate(records(folder, STANDING, "train")):
         positions = torch.arange(interval * LOGGED * BATCH, (interval + 1) * LOGGED * BATCH).numpy()
@@ -267,7 +267,7 @@ def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(
 ) -> None:
     """The micro-batches of the ranks do not divide the held-out rows. Each row counts once, for both tasks."""
     assert ended(run).status == 0
-    model = load_pretrained(folder / run.directory)
+    model = open_run(folder / run.directory).load()
     rows = list(range(len(open_shards(corpus.held_out))))
     assert len(rows) % (run.world * run.micro), "some batches must be filled up"
     assert open_shards(corpus.held_out).manifest.counts.max_pairs_in_row > 1
@@ -328,6 +328,6 @@ def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended: Ends
     assert "lower the learning rate" in line
     assert "no checkpoint of step 4: the loss is infinite or no number" in end.stdout
     assert "fp16" not in end.stdout
-    weights = load_pretrained(folder / DIVERGING.name).state_dict()
+    weights = open_run(folder / DIVERGING.name).load().state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())
     assert records(folder, DIVERGING, "train")[-1]["loss"] is None
