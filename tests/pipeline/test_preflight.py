@@ -59,6 +59,15 @@ def test_each_gpu_computes_a_product(
         assert line in only
 
 
+def test_a_host_without_a_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "gpus_of_driver", lambda: ["GPU 0"])
+    monkeypatch.setattr(preflight, "lines_of", lambda *_, **__: ["computes"])
+    monkeypatch.setattr(preflight, "missing_for_compilation", lambda: "torch.compile needs a C compiler (gcc)")
+    count, (line,) = preflight._try_gpus()
+    assert count == 1
+    assert line == "torch.compile needs a C compiler (gcc); install what is missing, or train with --compile off"
+
+
 def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Path) -> None:
     found = ask(tmp_path, 2, 0, gpus=False)
     assert problems(1, found, found["facts"], needs_gpus=False) == []

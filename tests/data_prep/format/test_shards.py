@@ -73,8 +73,9 @@ def test_no_file_stays_open(shard_directory: Path) -> None:
 
 def test_a_copy_reads_the_same(shard_directory: Path) -> None:
     rows = shards.open_shards(shard_directory)
+    expected = [row.tokens.sum() for row in rows]
     copied = pickle.dumps(rows)
-    assert [row.tokens.sum() for row in pickle.loads(copied)] == [row.tokens.sum() for row in rows]
+    assert [row.tokens.sum() for row in pickle.loads(copied)] == expected
     assert len(copied) < 10_000  # not the rows themselves
 
 

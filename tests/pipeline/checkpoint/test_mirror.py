@@ -94,6 +94,11 @@ def test_a_run_is_restored_as_it_was(
     (run / "done").unlink()
     Mirror(run, url).sync()
     assert "done" not in held(s3, url)
+    # An older copy of the run removes no checkpoint.
+    save(run, 5)
+    Mirror(run, url).sync()
+    Mirror(tmp_path / "other", url).sync()
+    assert "step-00000005" in checkpoints_in(held(s3, url))
 
 
 def test_a_kill_during_an_upload_leaves_the_checkpoint_before(s3: ObjectStore, url: str, tmp_path: Path) -> None:

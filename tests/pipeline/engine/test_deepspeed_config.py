@@ -59,6 +59,10 @@ def test_what_deepspeed_gets_is_a_product_and_the_batch_stays_the_user_s():
     wanted = "12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation)"
     assert fitted.describe_batch("rows") == wanted
     assert engine_config.fit(config, 3, CPU).describe_batch("rows", "GPU") == "12 rows = 2 x 2 accumulated x 3 GPUs"
+    config["gradient_accumulation_steps"] = 2
+    assert engine_config.fit(config, 3, CPU).notes == ()
+    (note,) = engine_config.fit(config, 2, CPU).notes
+    assert note == "gradient_accumulation_steps is 3, not 2 as the JSON says, to train 12 rows on 2 ranks"
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from torch.nn.functional import cosine_similarity
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from model import AlbertConfig, AlbertForPreTraining, AlbertModel, ExecutionOptions
 from model.distillation import PARTS, principal_directions
 from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.data.collate import blank
+from pipeline.pretraining import student
 from pipeline.pretraining.distillation_task import Distillation
 from pipeline.pretraining.student import Teacher, parse_parts, start_as_teacher
 from tests.model.examples import randomise
@@ -191,3 +192,31 @@ def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):
     assert len(Vocabulary.load(other)) == len(Vocabulary.load(corpus.vocabulary))
     with pytest.raises(UserError, match=r"--teacher .* have different vocabularies"):
         resolve(taught | {"--teacher": str(trained_models.export(tmp_path / "second", other))})
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_the_embeddings_fit_where_a_layer_norm_leaves_out_a_dimension(noise: float) -> None:
+    """Rounding decides nothing: where it leaves a trace of the dimension, the fit is the same."""
+    torch.manual_seed(0)
+    inputs = torch.nn.functional.layer_norm(torch.randn(500, 8), (8,)).double()  # (N, I), the rows sum to 0
+    wanted, weights = torch.randn(500, 3).double(), torch.rand(500).double() * 1e3 + 1.0
+    found = student._fit_linear(inputs + noise * torch.randn(500, 8), wanted, weights)
+    root = weights.sqrt()[:, None]
+    best = torch.linalg.lstsq(root * (inputs - inputs.mean(1, keepdim=True)), root * wanted, driver="gelsd").solution
+    torch.testing.assert_close(found, best, rtol=0, atol=1e-6)
+
+
+def test_directions_without_words_are_the_first_axes() -> None:
+    config = AlbertConfig.preset(
+        "albert-tiny", hidden_size=8, embedding_size=2, num_attention_heads=2, vocab_size=40, initial_attention="random"
+    )
+    torch.manual_seed(0)
+    encoder = AlbertModel(config)
+    encoder.embeddings.projection.weight.data[4:] = 0.0  # two dimensions with words, in the first four axes
+    encoder.embeddings.projection.bias.data[:] = 0.0
+    found = principal_directions(encoder, 6)
+    torch.testing.assert_close(found @ found.T, torch.eye(6), rtol=0, atol=1e-6)
+    assert found.gather(1, found.abs().argmax(1, keepdim=True)).min() > 0
+    words = encoder.embeddings.projection(encoder.embeddings.word_embeddings.weight).detach()
+    torch.testing.assert_close(words @ found[:2].T @ found[:2], words, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found[4:], torch.eye(8)[4:6], rtol=0, atol=1e-6)

@@ -33,13 +33,14 @@ class Lines:
 @pytest.mark.parametrize(
     ("on_gpu", "step", "more", "end"),
     [
-        (False, 10, {"overflow_steps": 0}, "3 min 15 s left"),
+        (False, 10, {"overflow_steps": 0}, "6 min 30 s left"),  # of this start, which began after step 5
+        (False, 10, {"overflow_steps": 0, "seconds": 3593.0}, "7 s left"),
         (False, 400, {"data_wait_share": 0.3}, "50 tokens/s  waiting 30 %  overflows 1"),
         (True, 400, {"overflow_steps": 0}, "50 tokens/s  MFU 40 %"),
     ],
 )
 def test_a_line_says_what_matters(on_gpu, step, more, end):
-    line = Lines(on_gpu=on_gpu).log(step, 5.0, **more)
+    line = Lines(first=5, on_gpu=on_gpu, max_hours=1.0).log(step, 5.0, **more)
     assert line.startswith(f"step {step:>3}/400  loss 7.6000  mlm 1.0 %  sop 50.0 %  50 tokens/s")
     assert line.endswith(f"  {end}")
 
@@ -48,6 +49,14 @@ def test_few_lines_and_always_the_first_and_the_last():
     lines = Lines(100)
     printed = [step for step in range(1, 101) if lines.log(step, float(step)) is not None]
     assert printed == [1, *range(11, 100, int(LINE_SECONDS)), 100]
+
+
+def test_the_first_overflow_is_explained_once():
+    lines = Lines()
+    lines.run.settings.engine = SimpleNamespace(precision="fp16")
+    lines.console._overflow_explained = False
+    assert "The loss scale was lowered to 1024" in lines.log(10, 5.0)
+    assert lines.log(20, 6.0) is None
 
 
 def test_an_evaluation_shows_only_what_is_trained():
