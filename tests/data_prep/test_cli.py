@@ -1,26 +1,10 @@
-"""The command line: help, mistakes, and how it ends."""
+"""The command line: mistakes, and how it ends."""
 
 import sys
 
 import pytest
 
-from data_prep.__main__ import JOBS, entry
-from tests.data_prep import corpora
-
-
-def test_help_names_every_job_and_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
-    result = corpora.run(
-        [
-            "-c",
-            "import sys\nfrom data_prep.__main__ import main\n"
-            "try: main(['--help'])\n"
-            "except SystemExit: pass\n"
-            "print('imported', {'numpy', 'pyarrow', 'sentencepiece', 'mpi4py'} & set(sys.modules))",
-        ]
-    )
-    assert result.stdout.splitlines()[-1] == "imported set()"
-    for job in JOBS:
-        assert f"    {job} " in result.stdout
+from data_prep.__main__ import entry
 
 
 def finish(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:

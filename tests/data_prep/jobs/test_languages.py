@@ -33,18 +33,13 @@ def make_vocabulary(out: Path, *documents: Path, size: int, flags: tuple[str, ..
     return out
 
 
-def largest_size(tmp_path: Path, documents: Path, flags: tuple[str, ...]) -> int:
-    """Returns the largest vocabulary that a tiny text allows, as the error message says it."""
-    with pytest.raises(UserError) as refused:
-        make_vocabulary(tmp_path / "large.model", documents, size=30_000, flags=flags)
-    return int(str(refused.value).rpartition("use --size ")[2].split()[0])
-
-
 def test_from_an_export_to_ids(tmp_path: Path) -> None:
     wiki = next(wiki for wiki in WIKIS if wiki.language == "ja")
     documents = extract(wiki, tmp_path)
     flags = ("--keep-case", "--keep-accents")
-    size = largest_size(tmp_path, documents, flags)
+    with pytest.raises(UserError) as refused:
+        make_vocabulary(tmp_path / "large.model", documents, size=30_000, flags=flags)
+    size = int(str(refused.value).rpartition("use --size ")[2].split()[0])  # the largest that so little text allows
     model = make_vocabulary(tmp_path / "a.model", documents, size=size, flags=flags)
     record = json.loads(model.with_suffix(".json").read_text())
     assert record["options"]["language"] == wiki.language

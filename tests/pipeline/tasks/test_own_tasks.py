@@ -49,13 +49,7 @@ def test_labels_are_found_in_training(tmp_path, labels, expected):
     assert [expected[example.label] for example in splits["train"]] == names
 
 
-def test_metrics_suit_the_task(tmp_path):
-    def metrics(labels, *words):
-        return read(*words, *files(tmp_path, {"text": TEXTS, "label": labels}, ending="jsonl"))[0].metrics
-
-    assert metrics([0, 1, 0, 1], "--task", "classification") == ("accuracy", "f1_macro", "matthews")
-    assert metrics([0, 1, 2, 1], "--task", "classification") == ("accuracy", "f1_macro")
-    assert metrics([0, 1, 2, 1.5], "--task", "regression") == ("pearson", "spearman", "rmse")
+def test_tags_that_mark_no_entities_are_classes(tmp_path):
     words = ("--task", "tagging", "--text-column", "text", "--label-column", "label")
     columns = {"text": [["a", "b"]] * 2, "label": [["NOUN", "VERB"]] * 2}
     assert read(*words, *files(tmp_path, columns, ending="jsonl"))[0].metrics == ("accuracy", "f1_macro")
