@@ -3,7 +3,7 @@
 from typing import Any
 
 from common.errors import UserError
-from pipeline.tasks.files.glue import GlueFiles
+from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
 from pipeline.tasks.files.passages import RaceFiles, SquadFiles
 from pipeline.tasks.kinds import KINDS
 from pipeline.tasks.task import Hyperparameters, Task
@@ -20,9 +20,11 @@ _MNLI = GlueFiles(
     "MNLI",
     _PAIR,
     label="gold_label",
+    extra_splits={"diagnostic": DIAGNOSTIC},
     hub_texts=("premise", "hypothesis"),
     hub_order=("entailment", "neutral", "contradiction"),
-    submitted={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+    extra_subsets={"ax": "diagnostic"},
+    submitted={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
 )
 _QQP = GlueFiles("QQP", _QUESTIONS, label="is_duplicate", index="id", may_lack_columns=True)
 _MRPC = GlueFiles("MRPC", ("#1 String", "#2 String"), label="Quality", hub_texts=_PAIR)

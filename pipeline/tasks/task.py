@@ -6,9 +6,10 @@ A `Task` is made of small parts. The paper's tasks are made in `registry`; any o
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from common.files import atomic
@@ -18,8 +19,8 @@ from pipeline.tasks.kind import Kind
 Examples = Sequence[Any]
 """The examples of one split; each kind of task has its own type."""
 Splits = dict[str, Sequence[Any]]
-"""Examples by split: train, dev and test. MNLI has dev_matched, dev_mismatched, test_matched, test_mismatched
-instead of dev and test."""
+"""Examples by split: train, dev and test. MNLI has dev_matched, dev_mismatched, test_matched, test_mismatched and
+diagnostic instead of dev and test."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,12 @@ class TaskFiles(ABC):
     Attributes:
         archives: directories, below a root with the data of many tasks, that may hold this task's files.
         table_columns: the columns of a table with such examples.
+        extra_subsets: further subsets of the data set: the test split of subset KEY is the task's split VALUE.
     """
 
     archives: tuple[str, ...]
     table_columns: Columns
+    extra_subsets: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def find(self, task: "Task", directory: Path) -> dict[str, list[Path]]:

@@ -9,6 +9,7 @@ The files differ from each other:
 - QQP's training and dev files have rows with too few columns; such rows are left out.
 - MNLI has two dev and two test sets.
 - Test files have an index instead of labels; submissions refer to it.
+- The diagnostic set is in a directory of its own, beside or inside MNLI's.
 """
 
 import dataclasses
@@ -24,6 +25,9 @@ from pipeline.tasks.files.tables import Row, Table, read_text
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
 
+DIAGNOSTIC = ("diagnostic.tsv", "AX.tsv", "../diagnostic/diagnostic.tsv", "../AX/AX.tsv", "../AX/diagnostic.tsv")
+"""Places of the diagnostic set, relative to MNLI's directory."""
+
 
 @dataclass(frozen=True)
 class GlueFiles(TaskFiles):
@@ -36,8 +40,10 @@ class GlueFiles(TaskFiles):
         index: the column of a test file that identifies the example.
         columns: the columns of files without a header.
         may_lack_columns: whether rows of train and dev files with too few columns are left out.
+        extra_splits: further splits, each with the places of its file relative to the directory.
         hub_texts: the columns of the texts on the hub, as in the data set "glue"; by default as in the files.
         hub_order: the classes that the numbers on the hub stand for; empty for the task's own order.
+        extra_subsets: see `TaskFiles`.
         submitted: the name of the file of each split that is submitted; by default the test split's only.
     """
 
@@ -47,8 +53,10 @@ class GlueFiles(TaskFiles):
     index: str = "index"
     columns: tuple[str, ...] | None = None
     may_lack_columns: bool = False
+    extra_splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hub_texts: tuple[str, ...] = ()
     hub_order: tuple[str, ...] = ()
+    extra_subsets: Mapping[str, str] = field(default_factory=dict)
     submitted: Mapping[str, str] = field(default_factory=dict)
 
     archives = ("glue", "GLUE", ".")
@@ -63,7 +71,12 @@ class GlueFiles(TaskFiles):
         subdirectory = directory / self.directory
         folder = subdirectory if subdirectory.is_dir() else directory
         splits = ["train", *task.dev_splits, *(name.replace("dev", "test") for name in task.dev_splits)]
-        return {split: [folder / f"{split}.tsv"] for split in splits if (folder / f"{split}.tsv").is_file()}
+        files = {split: [folder / f"{split}.tsv"] for split in splits if (folder / f"{split}.tsv").is_file()}
+        for split, names in self.extra_splits.items():
+            path = next((folder / name for name in names if (folder / name).is_file()), None)
+            if files and path is not None:
+                files[split] = [path]
+        return files
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
         """See `TaskFiles.read`. Each split is one file."""

@@ -49,7 +49,11 @@ def _read_dataset(task: Task, name: str) -> Splits:
     def load(subsets: Sequence[str]) -> Any:
         import datasets
 
-        return datasets.load_dataset(name, next((wanted for wanted in (task.name, "all") if wanted in subsets), None))
+        splits = datasets.load_dataset(name, next((wanted for wanted in (task.name, "all") if wanted in subsets), None))
+        for subset, split in files.extra_subsets.items():
+            if subset in subsets:
+                splits[split] = datasets.load_dataset(name, subset)["test"]
+        return splits
 
     found = open_dataset(name, load, f"--data {name} holds no official file of {task.name}")
     named = unique_splits(

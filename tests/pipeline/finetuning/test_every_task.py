@@ -66,7 +66,8 @@ def test_every_task_trains_and_evaluates(all_tasks, name):
     predicted = {path.stem for path in (all_tasks / name / "logits").iterdir()}
     assert predicted == set(found["examples"]) - {"train"}
     if name == "mnli":
-        assert predicted == {"dev_matched", "dev_mismatched", "test_matched", "test_mismatched"}
+        assert predicted == {"dev_matched", "dev_mismatched", "test_matched", "test_mismatched", "diagnostic"}
+        assert (all_tasks / name / "submission" / "AX.tsv").exists()
     if name == "race":
         assert set(found["metrics"]["dev"]) == {"accuracy", "middle", "high"}
     config = json.loads(

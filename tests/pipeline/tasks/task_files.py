@@ -71,6 +71,10 @@ def _write_glue(glue: Path, split: str, singles: list[str], pairs: list[tuple[st
     three = pair(("contradiction", "entailment", "neutral"))
     for file in [split] if split == "train" else [f"{split}_matched", f"{split}_mismatched"]:
         table("MNLI", two, "gold_label", three, file)
+    if not labelled:
+        _write(
+            glue / "diagnostic" / "diagnostic.tsv", [["index", *two], *([i, *row[:-1]] for i, row in zip(index, three))]
+        )
 
 
 def _write_squad(squad: Path, split: str, rng: np.random.Generator, size: int) -> None:

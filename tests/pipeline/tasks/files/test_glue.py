@@ -64,6 +64,7 @@ GLUE_FILES = {
             tabs("0", "1", "2", "g", "", "", "", "", "x", "y", "neutral", "neutral", "entailment"),
         ],
         "MNLI/test_matched.tsv": [MNLI_HEADER, tabs("4", "1", "2", "g", "", "", "", "", "x", "y")],
+        "diagnostic/diagnostic.tsv": [tabs("index", "sentence1", "sentence2"), tabs("2", "x", "y")],
     },
 }  # fmt: skip
 
@@ -76,7 +77,7 @@ WANTED = {
     "qqp": ([("How?", "Why?", 0), ("Who?", "What?", 1)], {"test": ("12", "How?")}),
     "mnli": (
         [("first", "second", 2), ("first", "second", 0)],
-        {"dev_mismatched": ("0", "x"), "test_matched": ("4", "x")},
+        {"dev_mismatched": ("0", "x"), "test_matched": ("4", "x"), "diagnostic": ("2", "x")},
     ),
 }
 

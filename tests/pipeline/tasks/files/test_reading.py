@@ -168,20 +168,20 @@ def test_a_data_set_that_cannot_be_opened(tmp_path, monkeypatch):
 
 
 def test_names_on_the_hub(monkeypatch):
-    """The subset is the task's, the only one, or RACE's with both levels."""
+    """The subset is the task's, the only one, or RACE's with both levels; "glue" also has the diagnostic set."""
     asked = []
     rows = datasets.Dataset.from_dict({"premise": ["p"], "hypothesis": ["h"], "label": [-1], "idx": [9]})
 
     def load(name, subset):
         asked.append((name, subset))
-        return datasets.DatasetDict({"test_matched": rows})
+        return datasets.DatasetDict({"test": rows} if subset == "ax" else {"test_matched": rows})
 
     subsets = {"glue": ["mnli", "rte", "ax"], "someone/mnli": ["default"], "race": ["all", "high", "middle"]}
     monkeypatch.setattr(datasets, "get_dataset_config_names", subsets.__getitem__)
     monkeypatch.setattr(datasets, "load_dataset", load)
     splits = reading.read(TASKS["mnli"], "glue")
-    assert {split: examples[0].id for split, examples in splits.items()} == {"test_matched": "9"}
+    assert {split: examples[0].id for split, examples in splits.items()} == {"test_matched": "9", "diagnostic": "9"}
     assert set(reading.read(TASKS["mnli"], "someone/mnli")) == {"test_matched"}
     with pytest.raises(UserError, match="no column"):
         reading.read(TASKS["race"], "race")
-    assert asked == [("glue", "mnli"), ("someone/mnli", None), ("race", "all")]
+    assert asked == [("glue", "mnli"), ("glue", "ax"), ("someone/mnli", None), ("race", "all")]

@@ -63,6 +63,7 @@ def test_files_of_another_kind_are_named_in_the_error(tmp_path):
     [
         ("cola", "test", [[1, 0], [0, 1]], "CoLA.tsv", ["10\t1", "9\t0"]),
         ("mnli", "test_matched", [[0, 0, 1], [1, 0, 0]], "MNLI-m.tsv", ["10\tcontradiction", "9\tneutral"]),
+        ("mnli", "diagnostic", [[0, 1, 0], [1, 0, 0]], "AX.tsv", ["10\tcontradiction", "9\tentailment"]),
         ("stsb", "test", [[5.25], [-0.5]], "STS-B.tsv", ["10\t0.000", "9\t5.000"]),
     ],
 )
