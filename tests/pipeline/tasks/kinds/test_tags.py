@@ -3,6 +3,7 @@
 The hand-computed tables were compared with seqeval 1.2.2.
 """
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,3 +125,18 @@ def test_the_metrics_by_hand():
     assert set(perfect.values()) == {1.0}
     nothing = NAMES.kind.metrics(NAMES, logits_of(["O O"], ["O O"]))
     assert nothing == {"entity_f1": 0.0, "entity_precision": 0.0, "entity_recall": 0.0, "accuracy": 1.0}
+
+
+def test_the_order_of_texts_and_the_file(tmp_path):
+    logits = logits_of(FOUND)
+    turned = logits.aligned(logits_of(FOUND[::-1], ids=["2", "1", "0"]))
+    assert turned.lengths.tolist() == [6, 2, 4]
+    assert turned.labels.tolist()[-4:] == logits.labels.tolist()[:4]
+    assert turned.predictions().tolist()[:6] == logits.predictions().tolist()[-6:]
+    turned.save(tmp_path / "dev.npz")
+    again = Logits.load(tmp_path / "dev.npz")
+    np.testing.assert_array_equal(again.aligned(logits).logits, logits.logits)
+    with pytest.raises(ValueError, match="11 rows, but 12 logits"):
+        dataclasses.replace(logits, lengths=np.array([4, 2, 5]))
+    with pytest.raises(ValueError, match="the numbers of tokens differ"):
+        logits_of(["O O", "O"], ["O O", "O"]).aligned(logits_of(["O", "O O"], ["O", "O O"]))
