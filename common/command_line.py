@@ -5,19 +5,16 @@ import difflib
 import math
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from common import __version__
+from common import __version__, environment
 from common.errors import UserError
 from common.files.places import explain
 
 PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
 """Beginnings of the metavar of arguments that are files or directories."""
-INTERRUPTED = "interrupted\n"
-"""What is printed for Ctrl-C."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 
 N = TypeVar("N", int, float)
@@ -75,14 +72,16 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses as argparse does.
+        """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
 
         Raises UserError for an empty path, which would be the current directory, and for a URL in place of a path,
         which would be a local directory of that name.
         """
         words = sys.argv[1:] if args is None else list(args)
         self._check_paths(words)
-        return super().parse_known_args(words, namespace)
+        result = super().parse_known_args(words, namespace)
+        environment.begin_work()
+        return result
 
     def _check_paths(self, words: Sequence[str]) -> None:
         flag = ""
@@ -152,10 +151,6 @@ def entry_point(main: Callable[[Sequence[str]], int | None]) -> Callable[..., in
     """Makes `main` take the words of the command line by default, and return the exit status (`in_one_line`)."""
 
     def run(argv: Sequence[str] | None = None) -> int:
-        try:
-            return in_one_line(lambda: main(sys.argv[1:] if argv is None else argv))
-        except KeyboardInterrupt:
-            sys.stderr.write(INTERRUPTED)
-            return 128 + signal.SIGINT
+        return in_one_line(lambda: main(sys.argv[1:] if argv is None else argv))
 
     return run

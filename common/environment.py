@@ -1,8 +1,21 @@
-"""Numbers in variables that launchers set."""
+"""What a process gets from outside: numbers in variables of launchers, and Ctrl-C."""
 
+import io
+import itertools
 import os
+import re
+import signal
+import sys
+from pathlib import Path
+from types import TracebackType
 
+from common import PREFIX
 from common.errors import UserError
+
+CONSOLE_SCRIPT = "albert"
+"""The command that an installed wheel has."""
+INTERRUPTED = "interrupted\n"
+"""What is printed for Ctrl-C if nothing catches the KeyboardInterrupt."""
 
 
 def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | None = None) -> int:
@@ -23,3 +36,41 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
             "unset it or correct it"
         )
     return number
+
+
+def begin_command() -> None:
+    """Prepares a process that runs a command of this project (`python -m pipeline.plan`, or the console script).
+
+    It prepares the process's output and its end.
+
+    Text that the encoding of the terminal lacks is escaped.
+
+    Until `begin_work`, Ctrl-C ends the process at once: a KeyboardInterrupt during an import may be raised inside a
+    destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
+    be cleaned up, and ends the command with one line. A program that imports the packages keeps its own ways.
+    """
+    following = itertools.pairwise(sys.orig_argv)
+    module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
+    is_module = sys.argv[:1] == ["-m"] and f"{module}.".startswith((f"{PREFIX}data_prep.", f"{PREFIX}pipeline."))
+    if not is_module and Path(sys.argv[0] or "-").name != CONSOLE_SCRIPT:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.excepthook = _report
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def begin_work() -> None:
+    """From here on, Ctrl-C raises KeyboardInterrupt, if `begin_command` has changed that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints `INTERRUPTED` for a KeyboardInterrupt, and any other error as Python does."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.stderr.write(INTERRUPTED)
+    else:
+        sys.__excepthook__(kind, error, trace)

@@ -11,3 +11,7 @@
     format/    segment pairs, rows, and the shard format
     mpi/       the executor of work units, and the ledger of finished ones
 """
+
+from common import environment
+
+environment.begin_command()

@@ -5,6 +5,7 @@
     python -m data_prep vocab   --documents DIR... --out FILE.model [--size 30000]
     python -m data_prep shards  --documents DIR... --vocab FILE.model --out DIR [--max-seq-length 512] [--seed 0]
     python -m data_prep verify DIR
+    python -m data_prep stats DIR
     python -m data_prep show DIR [-n 3]
 
 Each job can run on several cores or hosts:
@@ -49,7 +50,8 @@ JOBS = {
     "vocab": Command("data_prep.jobs.train_vocabulary", "train a vocabulary on documents"),
     "shards": Command("data_prep.jobs.make_shards", "turn documents into the rows that training reads"),
     "verify": Command("data_prep.jobs.verify", "check every file of a directory against its manifest"),
-    "show": Command("data_prep.jobs.show_rows", "print the counts of a shard set, and rows as text", only_rank_0=True),
+    "stats": Command("data_prep.jobs.stats", "print what a shard set holds", only_rank_0=True),
+    "show": Command("data_prep.jobs.show_rows", "print rows of a shard set as text", only_rank_0=True),
 }
 """The jobs by name."""
 

@@ -6,6 +6,7 @@ The modules of this directory are the commands, which `python -m pipeline` lists
     evaluate, export               use finished runs
     predict                        predicts with a finished run
     plan, preflight, reproduce     before and around runs
+    show                           prints rows as training reads them
 
 All other code is in the packages. Imports point downwards only (ARCHITECTURE.md):
 
@@ -22,3 +23,7 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     distributed/  ranks and hosts: rendezvous, and how a lost one is noticed
     data/         rows of shards -> batches: the order of rows, sentence order, masks
 """
+
+from common import environment
+
+environment.begin_command()

@@ -4,7 +4,8 @@
     train_vocabulary  documents -> vocabulary (`vocab`)
     make_shards       documents and vocabulary -> shards (`shards`)
     verify            checks every file of a directory against its manifest
-    show_rows         prints the counts of a shard set, and rows
+    stats             prints what a shard set holds
+    show_rows         prints rows of a shard set
 
 The job `sample` is data_prep/sources/sample.py.
 """

@@ -1,8 +1,9 @@
-"""Prints the counts of a shard set, and rows of it as text and pieces, part by part.
+"""Prints rows of a shard set as text and pieces, part by part.
 
-    python -m data_prep show DIR [-n 3]
+    python -m data_prep show DIR [-n 3] [--row N]
 
-It prints what a row stores. Training adds [CLS], [SEP], masks, and the swap of A and B when it reads a row.
+It prints what a row stores. Training adds [CLS], [SEP], masks, and the swap of A and B when it reads a row;
+`python -m pipeline.show DIR` prints those.
 """
 
 import argparse
@@ -10,9 +11,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.command_line import positive
+from common.errors import UserError
 from data_prep.format import shards
-from data_prep.format.shard_manifest import ShardManifest
 from data_prep.text.vocabulary import Vocabulary
 
 WIDTH = 110
@@ -21,39 +21,29 @@ WIDTH = 110
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `python -m data_prep show`."""
     parser.add_argument("directory", type=Path, metavar="DIR", help="shard set that `shards` wrote")
-    parser.add_argument("-n", type=positive, default=3, metavar="N", help="number of rows (default: %(default)s)")
+    parser.add_argument("-n", type=int, default=3, metavar="N", help="number of rows (default: %(default)s)")
+    parser.add_argument("--row", type=int, metavar="N", help="first row; without it, the rows are spread over the set")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the counts, and `args.n` rows, which are spread over the set."""
+    """Prints `args.n` rows."""
     rows = shards.open_shards(args.directory)
     vocabulary = shards.read_vocabulary(args.directory, rows.manifest)
-    print(f"{args.directory}: {rows.manifest.split} split")
-    print(*(f"  {name:<20}  {value}" for name, value in summary(rows.manifest).items()), "", sep="\n")
-    wanted = min(len(rows), args.n)
-    for index in (len(rows) * number // wanted for number in range(wanted)):
+    for index in rows_wanted(args, len(rows)):
         print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
+    print("the swap and the masks are sampled in training: `python -m pipeline.show DIR` prints them")
 
 
-def summary(manifest: ShardManifest) -> dict[str, str]:
-    """Returns the counts of a shard set by their names, for people."""
-    counts = manifest.counts
-    tokens, different = max(1, counts.tokens), counts.documents - counts.removed
-    kept = different - counts.documents_left_out
-    return {
-        "documents": f"{counts.documents:,} ({counts.documents_left_out:,} left out as too short, "
-        f"{counts.removed:,} as duplicates or overlaps)",
-        "sentences a document": f"{counts.sentences / max(1, different):,.1f}",
-        "tokens a document": f"{counts.tokens / max(1, kept):,.1f}",
-        "tokens": f"{counts.tokens:,}",
-        "unknown tokens": f"{counts.unknown_tokens:,} ({counts.unknown_tokens / tokens:.4%})",
-        "bytes a token": f"{counts.text_bytes / (tokens + counts.tokens_left_out):.2f}",
-        "pairs": f"{counts.pairs:,} of {counts.tokens / max(1, counts.pairs):.1f} tokens on average",
-        "pairs without B": f"{counts.pairs_without_b:,}",
-        "rows": f"{counts.rows:,} of {manifest.max_seq_length} positions in {len(manifest.shards())} shards",
-        "pairs a row": f"{counts.pairs / max(1, counts.rows):.2f}, at most {counts.max_pairs_in_row}",
-        "fill": f"{counts.fill:.2%}",
-    }
+def rows_wanted(args: argparse.Namespace, count: int) -> list[int]:
+    """Returns the indices of the rows that a command line asks for, of `count` rows. UserError: no such rows."""
+    if args.n < 1:
+        raise UserError(f"-n is {args.n}; give the number of rows to show, 1 or more")
+    if args.row is not None and not 0 <= args.row < count:
+        raise UserError(f"--row is {args.row}; {args.directory} has rows 0 to {count - 1}")
+    if args.row is not None:
+        return list(range(args.row, min(count, args.row + args.n)))
+    wanted = min(count, args.n)
+    return [count * i // wanted for i in range(wanted)]
 
 
 def describe_row(index: int, row: shards.ShardRow, max_seq_length: int, vocabulary: Vocabulary) -> Iterator[str]:

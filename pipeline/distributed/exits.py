@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
-from common.command_line import INTERRUPTED
+from common import environment
 from common.errors import UserError, one_line
 from pipeline.distributed.launcher import end_agent, keep_output_open, write_now
 from pipeline.distributed.progress import Progress, get_progress
@@ -89,7 +89,7 @@ class StopSignals:
             for number in filter(self.NUMBERS.__contains__, numbers):
                 received.append(number)
                 if received.count(signal.SIGINT) > 1:  # after one, the launcher sends SIGTERM as well
-                    write_now(2, INTERRUPTED if os.environ.get("RANK", "0") == "0" else "")
+                    write_now(2, environment.INTERRUPTED if os.environ.get("RANK", "0") == "0" else "")
                     os._exit(128 + signal.SIGINT)
                 if len(received) == 1:
                     self._print_answer(number)
@@ -140,7 +140,7 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     except KeyboardInterrupt:  # before training
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would end the process with a traceback
         if os.environ.get("RANK", "0") == "0":
-            sys.stderr.write(INTERRUPTED)
+            sys.stderr.write(environment.INTERRUPTED)
         status = 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""`show` prints rows as they are stored, and counts that are those of the rows."""
+"""`show` prints rows as they are stored, and `stats` counts that are those of the rows."""
 
 import re
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.format import shards
 from data_prep.format.pairs import Parts
-from data_prep.format.shards import ShardRow
+from data_prep.format.shards import ShardRow, open_shards
 from data_prep.jobs.show_rows import describe_row
 from data_prep.text.normalize import normalize
 from data_prep.text.vocabulary import Vocabulary
@@ -34,13 +34,25 @@ def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
     assert f"  pair 1, document 17: A {len(lonely)} tokens, no B" in lines
 
 
+def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    count = len(open_shards(shard_directory))
+    for words, rows in ((["-n", "2"], [0, count // 2]), (["-n", "3", "--row", str(count - 2)], [count - 2, count - 1])):
+        main(["show", str(shard_directory), *words])
+        out = capsys.readouterr().out
+        assert [line.split(":")[0] for line in out.splitlines() if line.startswith("row")] == [f"row {n}" for n in rows]
+    assert max(map(len, out.splitlines())) <= 110
+    for options in (["-n", "0"], ["--row", "-1"], ["--row", "1000000"]):
+        with pytest.raises(UserError, match=options[0]):
+            main(["show", str(shard_directory), *options])
+
+
 def test_the_counts_are_those_of_the_rows(
     shard_directory: Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["show", str(shard_directory), "-n", "2"])
+    main(["stats", str(shard_directory)])
     lines = capsys.readouterr().out.splitlines()
-    found = dict(re.split("  +", line.strip(), maxsplit=1) for line in lines[1 : lines.index("")])
-    rows = list(shards.open_shards(shard_directory))
+    found = dict(re.split("  +", line.strip(), maxsplit=1) for line in lines[1:])
+    rows = list(open_shards(shard_directory))
     tokens = [vocabulary.pieces[token] for row in rows for token in row.tokens.tolist()]
     pairs = [sum(pair) for row in rows for pair in zip(*(part.tolist() for part in row.parts))]
     assert found["tokens"] == f"{len(tokens):,}"
@@ -49,5 +61,3 @@ def test_the_counts_are_those_of_the_rows(
     assert found["pairs a row"].startswith(f"{len(pairs) / len(rows):.2f}, ")
     used = sum(int(row.parts.positions().sum()) for row in rows)
     assert found["fill"] == f"{used / (64 * len(rows)):.2%}"
-    assert [line.split(":")[0] for line in lines if line.startswith("row")] == ["row 0", f"row {len(rows) // 2}"]
-    assert max(map(len, lines)) <= 110
