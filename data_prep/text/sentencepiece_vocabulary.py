@@ -115,6 +115,9 @@ class SentencePieceVocabulary(Vocabulary):
 
     def _encode_part(self, part: str, begins_word: bool) -> Iterator[tuple[int, int, int]]:
         """See `Vocabulary._encode_part`. The accents after a letter belong to its token."""
+        # In `transformers`, these parts begin with a blank, because the first character is not that of the text.
+        removed = not self.normalization.keep_accents and unicodedata.combining(part[:1] or " ") != 0
+        begins_word |= removed or part.startswith(("``", "''"))
         # A further part stands behind a character that no piece contains, and that is left out then.
         skipped = 0 if begins_word else 1
         word = _STAND_IN * skipped + part

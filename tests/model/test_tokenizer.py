@@ -130,13 +130,15 @@ def test_any_mixture_gets_the_ids_of_the_training(
 
 
 NAMES = st.sampled_from(SPECIAL_PIECES)
-PARTS = st.text("abÀé19,.'(\u0301か中▁\0 \n", max_size=4) | NAMES
+PARTS = st.text("abÀé19,.`'(\u0301か中▁\0 \n", max_size=4) | NAMES
 
 
 @few_examples
 @given(parts=st.lists(PARTS, max_size=9))
 @example(parts=["be", "[MASK]", "an [SEP] a", "<pad>", ".", "[CLS]", "[MASK]"])
 @example(parts=["a▁b ▁ c\0d", "[UNK]", "▁[MASK]▁"])
+@example(parts=["<pad>", "\u0301", "0"])
+@example(parts=["a[MASK]", "''a<pad>``", "b"])
 def test_where_a_model_is_used_the_names_of_special_pieces_are_those_pieces(
     parts: list[str], vocabulary: Vocabulary, theirs: Any
 ) -> None:
