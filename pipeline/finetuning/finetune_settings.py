@@ -22,8 +22,8 @@ from pipeline.training.run_settings import RunSettings
 MIN_LENGTH = 16
 TABLE_WIDTH = 768
 """The hidden size of the smallest model of Table 14."""
-MAX_RATE = 1e-3
-"""The highest default of the learning rate."""
+MAX_RATE = 2e-4
+"""The highest default of the learning rate: the best for albert-tiny in benchmarks/results/tiny_tasks.md."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,8 +55,8 @@ def resolved(*arguments, **options):
     ("width", "rate", "reason"),
     [
         (1024, 1e-5, ""),
-        (128, 4e-4, " (1e-05 of Table 14 suits a width from 768 on; this model has 128)"),
-        (16, 1e-3, " (1e-05 of Table 14 suits a width from 768 on; this model has 16)"),
+        (256, 9e-5, " (1e-05 of Table 14 suits a width from 768 on; this model has 256)"),
+        (128, 2e-4, " (1e-05 of Table 14 suits a width from 768 on; this model has 128)"),
     ],
 )
 def test_a_small_model_has_a_higher_rate(width, rate, reason):
