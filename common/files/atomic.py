@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from common.errors import UserError
 from common.files.places import FULL
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
@@ -60,6 +61,15 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Writes UTF-8 `text` to `path` atomically."""
     write_bytes(path, text.encode())
+
+
+def write_unless_other(path: Path, content: bytes) -> None:
+    """Writes `content` to `path`. Raises UserError if `path` exists with other content."""
+    if os.path.lexists(path):
+        if not path.is_symlink() and path.is_file() and path.read_bytes() == content:
+            return
+        raise UserError(f"{path} is there already and this job did not write it; move it away and run this again")
+    write_bytes(path, content)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

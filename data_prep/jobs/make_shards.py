@@ -357,7 +357,7 @@ def finish(
     if others is not None:
         overlaps.write_names(out / manifests.OVERLAPS, others, corpus, found)
         manifest.files.append(manifests.describe_file(out / manifests.OVERLAPS))
-    atomic.write_bytes(out / vocabulary.file_name, vocabulary.serialized)
+    atomic.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
     manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
     manifests.write_manifest(out, manifest)
     print(

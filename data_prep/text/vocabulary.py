@@ -99,8 +99,8 @@ class Vocabulary(ABC):
         """Reads a vocabulary.
 
         Args:
-            path: a SentencePiece model, a tokenizer.json of WordPiece, a vocab.txt, or a directory that holds one of
-                them. What tokenizer_config.json says beside a vocab.txt is followed.
+            path: a SentencePiece model, a tokenizer.json, a vocab.txt, or a directory that holds one of them. What
+                tokenizer_config.json says beside a vocab.txt is followed.
             remedy: end of the message if there is no vocabulary.
         Raises:
             UserError: the file is missing or damaged, is not a vocabulary of the two kinds, lacks the special pieces,
@@ -119,7 +119,11 @@ class Vocabulary(ABC):
             if path.suffix == ".txt":
                 vocabulary = WordPieceVocabulary.of_pieces(content, path.parent)
             elif path.suffix == ".json":
-                vocabulary = WordPieceVocabulary.of_tokenizer(parse_object(content, path, remedy), path.parent)
+                contents = parse_object(content, path, remedy)
+                if isinstance(model := contents.get("model"), dict) and model.get("type") == "WordPiece":
+                    vocabulary = WordPieceVocabulary.of_tokenizer(contents, path.parent)
+                else:
+                    vocabulary = SentencePieceVocabulary.of_tokenizer(contents)
             else:
                 vocabulary = SentencePieceVocabulary.of_file(content)
         except UserError:

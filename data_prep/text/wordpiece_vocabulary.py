@@ -20,7 +20,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from common.files.json_files import read_object
 from common.normalization import Normalization
-from data_prep.text.vocabulary import SENTENCEPIECE_FILE, TOKENIZER_FILE, SpecialPieces, Vocabulary
+from data_prep.text.vocabulary import TOKENIZER_FILE, SpecialPieces, Vocabulary
 
 UNKNOWN = "[UNK]"
 SPECIAL_PIECES = SpecialPieces(("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]"))
@@ -118,15 +118,13 @@ class WordPieceVocabulary(Vocabulary):
 
     @classmethod
     def of_tokenizer(cls, contents: Mapping[str, Any], directory: Path) -> "WordPieceVocabulary":
-        """Reads the contents of a tokenizer.json in `directory`.
+        """Reads the contents of a tokenizer.json, in `directory`, whose model is WordPiece.
 
         Raises:
-            ValueError: its model is not WordPiece, it splits or normalises text in another way than BERT, has more
-                added tokens, or contradicts the tokenizer_config.json beside it, which `transformers` follows.
+            ValueError: it splits or normalises text in another way than BERT, has more added tokens, or contradicts
+                the tokenizer_config.json beside it, which `transformers` follows.
         """
         model, normalizer, splitter = (contents.get(part) or {} for part in ("model", "normalizer", "pre_tokenizer"))
-        if not isinstance(model, dict) or model.get("type") != "WordPiece":
-            raise ValueError(f"is no WordPiece vocabulary; that of another kind is read from its {SENTENCEPIECE_FILE}")
         kinds = tuple(part.get("type") if isinstance(part, dict) else None for part in (normalizer, splitter))
         if kinds != (_NORMALIZER, _SPLITTER) or model.get("continuing_subword_prefix", CONTINUES) != CONTINUES:
             raise ValueError(f"prepares text by {kinds[0]} and {kinds[1]}; only {_NORMALIZER} and {_SPLITTER} are read")

@@ -11,6 +11,7 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
+from common import PREFIX
 from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
@@ -154,7 +155,10 @@ def _place_of_model(source: Path, flag: str) -> Path:
         if isinstance(read_record(source), PretrainRecord):
             return source
         if not (source / "export").exists():
-            raise UserError(f"{flag} {source} is a fine-tuning run that has not finished; finish it, or name another")
+            remedy = "finish it, or name another"
+            if (source / "done").exists():
+                remedy = f"make it by python -m {PREFIX}pipeline.export --run {source} --out {source / 'export'}"
+            raise UserError(f"{flag} {source} is a fine-tuning run without its export; {remedy}")
         return source / "export"  # the best step of a fine-tuned run
     if (source / "results.json").exists():
         raise UserError(f"{flag} {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")

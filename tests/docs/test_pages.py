@@ -114,7 +114,7 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
     for name in ("common", "data_prep", "model", "pipeline"):
         (root / name).symlink_to(REPOSITORY / name)
     (root / "small.json").write_text(json.dumps(CONFIG))
-    for name in ("shards", "models", "gutenberg", "runs"):
+    for name in ("shards", "models", "saved-again", "gutenberg", "runs"):
         (root / name).mkdir()
     for split, names in (
         (corpus.train, ("shards/wikipedia", "shards/books", "general", "api")),
@@ -132,6 +132,7 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
         (root / f"{language}wiki-latest-pages-articles.xml.bz2").write_bytes(export_of(language, texts))
     published = trained_models.export(root / "albert-base-v2", corpus.vocabulary)
     (root / "models" / "all-MiniLM-L6-v2").symlink_to(published)
+    shutil.copyfile(published / "tokenizer.json", root / "saved-again" / "tokenizer.json")
     task_files.write_all(root / "tasks")
     (root / "GLUE").symlink_to(root / "tasks" / "glue")
     own_files.write_all(root)

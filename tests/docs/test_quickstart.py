@@ -124,8 +124,8 @@ def test_each_command_prints_what_the_page_says(printed, checkout, capsys):
     words = command.replace("--gpu a10", "--gpu h100").replace("one-gpu.json", str(checkout / "page.json")).split()
     assert plan.main(words[words.index("pipeline.plan") + 1 :]) == 0
     assert ", 1 GPU-hours" in capsys.readouterr().out
-    assert "tokens a document" in of("data_prep show")
-    assert "pair 0, document" in of("data_prep show")
+    assert "tokens a document" in of("data_prep stats")
+    assert "[MASK]" in of("pipeline.show")
     assert "epochs of" in of("pipeline.pretrain")
     assert list((checkout / "runs").glob("*/tensorboard/events*"))
     assert "held-out MLM loss" in of("evaluate summary")

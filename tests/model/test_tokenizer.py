@@ -165,6 +165,14 @@ def test_what_a_model_is_pre_trained_on_never_has_special_pieces(parts: list[str
     assert ids.tolist() == Encoder(vocabulary).encode([blanks])[0].tolist()
 
 
+def test_a_model_restored_from_the_tokenizer_gives_these_ids(
+    directory: Path, vocabulary: Vocabulary, lines: list[str]
+) -> None:
+    restored = Vocabulary.load(directory / "tokenizer.json")
+    assert (restored.pieces, restored.normalization) == (vocabulary.pieces, vocabulary.normalization)
+    assert restored.encode(lines) == vocabulary.encode(lines)
+
+
 def test_special_tokens_pairs_and_masks(directory: Path, vocabulary: Vocabulary, theirs: Any, lines: list[str]) -> None:
     contents = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
     assert [(token["id"], token["content"]) for token in contents["added_tokens"]] == list(enumerate(SPECIAL_PIECES))

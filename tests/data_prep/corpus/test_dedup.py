@@ -114,7 +114,7 @@ def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
     assert not (out / ".units").exists()
     # Of a duplicate nothing is counted but that it is one.
     capsys.readouterr()
-    main(["show", str(out)])
+    main(["stats", str(out)])
     kept = [document for document in corpora.read_documents(directories) if document.id not in expected]
     mean = sum(len(split_sentences(document.text)) for document in kept) / len(kept)
     assert f"  sentences a document  {mean:,.1f}\n" in capsys.readouterr().out

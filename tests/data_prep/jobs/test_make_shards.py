@@ -120,6 +120,10 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
         patch.setattr(manifests, "write_manifest", lambda *_: sys.exit(1))
         with pytest.raises(SystemExit):
             make(documents_directory, vocabulary_file, begun)
+    (begun / "spiece.model").write_text("of a person")
+    with pytest.raises(UserError, match=r"spiece\.model is there already and this job did not write it"):
+        make(documents_directory, vocabulary_file, begun)
+    assert (begun / "spiece.model").read_text() == "of a person"
     monkeypatch.setattr(manifests, "RULES_VERSION", 1000)
     for place, holds in ((out, "shards of other options"), (begun, "an unfinished run of other options")):
         with pytest.raises(UserError, match=rf"holds {holds} \(rules_version is \d+ there, 1000 was asked for\)"):

@@ -1,5 +1,6 @@
 """The vocabulary: training, the digit-comma rule, and ids that no text produces."""
 
+import base64
 import hashlib
 import json
 import random
@@ -114,9 +115,21 @@ def test_a_size_that_does_not_fit_the_text_is_answered_with_one_that_does() -> N
             train_sentencepiece(iter(texts), size)
 
 
+PIECES = [[piece, 0.0] for piece in SPECIAL_PIECES]
 OTHER_PIECES = model_proto.ModelProto(
     pieces=[{"piece": "<mask>", "score": 0.0, "type": "UNKNOWN"}, {"piece": "a", "score": -1.0}]
 ).SerializeToString()
+DAMAGED_MAP = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 20).decode()}
+
+
+def test_a_tokenizer_of_another_program_is_restored(tmp_path: Path) -> None:
+    pieces = [*PIECES, ["(", 0.0], ["▁a", -1.0], ["▁", -2.0]]
+    contents = {"model": {"type": "Unigram", "vocab": pieces}, "normalizer": {"type": "Lowercase"}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(contents))
+    vocabulary = Vocabulary.load(tmp_path)
+    assert vocabulary.normalization == Normalization()
+    proto = model_proto.ModelProto.FromString(vocabulary.serialized)
+    assert [piece.type for piece in proto.pieces] == [3, 2, 3, 3, 3, 4, 1, 1]  # control, unknown, defined by a user
 
 
 @pytest.mark.parametrize(
@@ -126,7 +139,13 @@ OTHER_PIECES = model_proto.ModelProto(
         (None, "does not exist"),
         (b"", "(is not a SentencePiece model|instead of <pad>)"),
         (OTHER_PIECES, r"starts with the pieces .*<mask>"),
-        ({"model": {"type": "Unigram"}}, "is no WordPiece vocabulary"),
+        (
+            {"model": {"type": "Unigram", "vocab": [*PIECES, ["a", -1.0]]}, "normalizer": DAMAGED_MAP},
+            "is not a SentencePiece model",
+        ),
+        ({}, "it holds no list of pieces"),
+        ({"model": {"type": "Unigram", "vocab": {"<pad>": 0}}}, "it holds no list of pieces"),
+        ({"model": {"type": "Unigram", "vocab": [["<s>", 0.0], *PIECES]}}, "starts with the pieces <s> <pad>"),
     ],
 )
 def test_what_is_no_vocabulary_is_said_in_one_line(contents: Any, message: str, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
         ({"settings.json": "{}"}, "has format None"),
         (
             {"settings.json": FINETUNED, "results.json": "{}"},
-            "is a fine-tuning run that has not finished",
+            "is a fine-tuning run without its export; finish it",
         ),
         ({"results.json": "{}"}, "holds a run of several seeds; name one of them"),
     ],
