@@ -1,7 +1,7 @@
 """SQuAD and RACE, questions about passages: official files, data sets on the hub, and submissions.
 
 The official files of SQuAD are one JSON object each. Those of RACE are train, dev and test, each with middle/ and high/
-and one passage in each file.
+and one passage in each file. JSON Lines with one passage of RACE in each line are also read.
 """
 
 import json
@@ -128,21 +128,31 @@ class _RacePassage:
 
 
 class RaceFiles(TaskFiles):
-    """The files of RACE: SPLIT/**/*.txt."""
+    """The files of RACE: SPLIT/**/*.txt, or SPLIT*.jsonl."""
 
     archives = ("race", "RACE", ".")
     table_columns = Columns("article", "question", "answer", ("options",))
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
         """See `TaskFiles.find`."""
-        found = {split: sorted((directory / split).rglob("*.txt"), key=_order) for split in ("train", "dev", "test")}
-        return {split: files for split, files in found.items() if files}
+        splits = {}
+        for split in ("train", "dev", "test"):
+            files = sorted((directory / split).rglob("*.txt"), key=_order) or sorted(directory.glob(f"{split}*.jsonl"))
+            if files:
+                splits[split] = files
+        return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
         """See `TaskFiles.read`."""
         examples: list[Any] = []
         for path in files:
-            examples += _questions(task, load_json(read_text(path), path), path)
+            text, name = read_text(path), f"{path.parent.name}{path.stem}"
+            parts = [(1, text, name)]
+            if path.suffix == ".jsonl":
+                lines = enumerate(text.split("\n"), start=1)
+                parts = [(number, line, f"{path.stem}-{number}") for number, line in lines if line.strip()]
+            for number, part, name in parts:
+                examples += _questions(task, load_json(part, path, number), str(path), number, name)
         if not examples:
             raise UserError(f"{files[0].parent} holds no question of RACE; get the files again")
         return examples
@@ -173,20 +183,20 @@ def _question_id(passage: str, number: int) -> str:
     return f"{passage.removesuffix('.txt')}-{number}"  # the official files hold their own names, "high19088.txt"
 
 
-def _questions(task: Task, content: Any, path: Path) -> Examples:
-    """The questions of the passage in a file. One without an id is called as its file."""
-    passage = check_as(content, _RacePassage, path, f"{_REMEDY}, or remove it", extra="ignore")
+def _questions(task: Task, content: Any, source: str, number: int, name: str) -> Examples:
+    """The questions of the passage in line `number` of a file. `name` is that of a passage that has no id."""
+    place = f"{source}, line {number}"
+    passage = check_as(content, _RacePassage, place, f"{_REMEDY}, or remove it", extra="ignore")
     answers: Sequence[str | None] = passage.answers or [None] * len(passage.questions)
     if not len(passage.options) == len(answers) == len(passage.questions):
-        raise UserError(f"{path}: the numbers of questions, options and answers differ; remove the passage")
+        raise UserError(f"{place}: the numbers of questions, options and answers differ; remove the passage")
     rows = [
         {"article": passage.article, "question": question, "options": options, "answer": answer}
         for question, options, answer in zip(passage.questions, passage.options, answers)
     ]
-    name = f"{path.parent.name}{path.stem}" if passage.id is None else str(passage.id)
-    ids = [_question_id(name, index) for index in range(len(rows))]
+    ids = [_question_id(str(name if passage.id is None else passage.id), index) for index in range(len(rows))]
     columns = ("article", "question", "options", "answer")
-    table = Table(str(path), columns, rows, ids, "question", ids=ids, is_official=True)
+    table = Table(source, columns, rows, [number] * len(rows), ids=ids, is_official=True)
     return read_examples(table, task.kind, RaceFiles.table_columns, task.labels, "optional")
 
 

@@ -90,26 +90,29 @@ def test_race(tmp_path):
     for level, number in (("high", 10), ("high", 9), ("middle", 1)):
         record = {**RACE, "id": f"{level}{number}.txt"}
         write(tmp_path / "official" / "train" / level / f"{number}.txt", json.dumps(record))
-    write(tmp_path / "unnamed" / "train" / "middle" / "3.txt", json.dumps(RACE))
+    write(tmp_path / "lines" / "train.jsonl", json.dumps(RACE), "", json.dumps({**RACE, "id": "middle3.txt"}))
     found = reading.read(TASKS["race"], str(tmp_path / "official"))["train"]
     assert [one.id for one in found] == ["high9-0", "high9-1", "high10-0", "high10-1", "middle1-0", "middle1-1"]
     assert [one.level for one in found] == ["high"] * 4 + ["middle"] * 2
     assert [one.label for one in found[:2]] == [1, 3]
-    unnamed = reading.read(TASKS["race"], str(tmp_path / "unnamed"))["train"]
-    assert [(one.id, one.level) for one in unnamed] == [("middle3-0", "middle"), ("middle3-1", "middle")]
-    assert unnamed[0].options == ("a", "b", "c", "d")
+    lines = reading.read(TASKS["race"], str(tmp_path / "lines"))["train"]
+    assert [(one.id, one.level) for one in lines] == [
+        ("train-1-0", ""), ("train-1-1", ""), ("middle3-0", "middle"), ("middle3-1", "middle"),
+    ]  # fmt: skip
+    assert lines[0].options == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ('{"article": ', r"1\.txt, line \d: broken JSON"),
-        (json.dumps({**RACE, "answers": ["B", "E"]}), "question high1-1: the right choice 'E' is none of 'A', 'B'"),
-        (json.dumps({**RACE, "answers": ["B"]}), "the numbers of questions, options and answers differ"),
+        ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), "line 2: the right choice 'E' is none of 'A', 'B'"),
+        (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
+        (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):
-    write(tmp_path / "train" / "high" / "1.txt", record)
+    write(tmp_path / "train.jsonl", json.dumps(RACE), record)
     with pytest.raises(UserError, match=message):
         reading.read(TASKS["race"], str(tmp_path))
 
