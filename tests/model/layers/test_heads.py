@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from model import AlbertForPreTraining
+from model import AlbertForPreTraining, ExecutionOptions
 from model.layers import heads
 from model.layers.heads import chunked_sums, classification_sums
 from tests.model.examples import few_examples, random_ids, tiny_config
@@ -39,6 +39,12 @@ def test_a_model_without_a_sentence_head_has_no_pooler_and_counts_no_pairs() -> 
     output = model(random_ids(0, 2, 6), sentence_labels=torch.tensor([0, 1]))
     assert output.sentence_logits is None
     assert output.sentence_loss_sum == output.sentence_correct == output.sentence_count == 0
+
+
+def test_chunked_loss_leaves_out_the_logits_in_training_only() -> None:
+    model, ids = AlbertForPreTraining(tiny_config(), ExecutionOptions(chunked_loss=True)), random_ids(0, 2, 6)
+    assert model(ids, masked_labels=ids).mlm_logits is None
+    assert model.eval()(ids, masked_labels=ids).mlm_logits is not None
 
 
 class Largest(TorchDispatchMode):

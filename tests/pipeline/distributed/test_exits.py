@@ -8,8 +8,11 @@ import sys
 
 import pytest
 
+from common.errors import UserError
 from pipeline.distributed.exits import (
+    ExitNotice,
     StopSignals,
+    exit_notice,
     run_and_exit,
     say_stopped,
     write_now,
@@ -47,6 +50,20 @@ def test_nothing_that_is_destroyed_at_the_end_changes_the_status(tmp_path, body,
     process = Forked(tmp_path / "process", leave, body)
     assert (process.status(), process.stdout) == (status, "said\n")
     assert process.stderr.endswith(said_at_the_end + "\n") if said_at_the_end else not process.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "notice"),
+    [
+        (None, ExitNotice(0)),
+        (UserError("no data"), ExitNotice(2, "rank 1: no data", 2.0)),  # the others may find the same mistake meanwhile
+        (KeyboardInterrupt(), ExitNotice(130, "rank 1 was interrupted")),
+        (ValueError("row 7\nis odd"), ExitNotice(1, "rank 1 failed: ValueError: row 7 is odd")),
+    ],
+    ids=repr,
+)
+def test_how_a_rank_leaves_says_how_the_others_end(error, notice):
+    assert exit_notice("rank 1", error) == notice
 
 
 def stop_unread():

@@ -49,6 +49,12 @@ def test_labels_are_found_in_training(tmp_path, labels, expected):
     assert [expected[example.label] for example in splits["train"]] == names
 
 
+@pytest.mark.parametrize(("labels", "more"), [([0, 1, 0, 1], ("matthews",)), ([0, 1, 2, 1], ())])
+def test_matthews_is_for_two_classes(tmp_path, labels, more):
+    words = files(tmp_path, {"text": TEXTS, "label": labels}, ending="jsonl")
+    assert read("--task", "classification", *words)[0].metrics == ("accuracy", "f1_macro", *more)
+
+
 def test_tags_that_mark_no_entities_are_classes(tmp_path):
     words = ("--task", "tagging", "--text-column", "text", "--label-column", "label")
     columns = {"text": [["a", "b"]] * 2, "label": [["NOUN", "VERB"]] * 2}

@@ -1,7 +1,8 @@
 """Sums of metrics over batches and ranks; records of metrics; speeds, computed by hand."""
 
 import math
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -9,8 +10,8 @@ import torch
 from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.step_metrics import Meter, Throughput
-from pipeline.training.training_run import Lap
+from pipeline.training.step_metrics import Meter, StepMetrics, Throughput
+from pipeline.training.training_run import Lap, TrainingRun, TrainState
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 SHAPE = BatchShape(512, pairs=1, predictions=77)
@@ -43,6 +44,15 @@ def test_a_meter_continues_from_earlier_totals() -> None:
     assert set(second.totals()) == {0.0}
     second.add(batch(1, 2, 3, 4))
     assert second.of_this_start(second.totals()) == (2, 3)
+
+
+@pytest.mark.parametrize(("rank", "sums"), [(0, (1, 50, 5, 4)), (1, (0, 0, 0, 0))])
+def test_only_rank_0_continues_from_the_sums_of_a_checkpoint(rank: int, sums: tuple[float, ...]) -> None:
+    """They are over all ranks: each rank's would count them again."""
+    parts: Any = (SimpleNamespace(), SimpleNamespace(rank=rank, world_size=2), SimpleNamespace(device="cpu"))
+    task: Any = SimpleNamespace(sums_kind=MeterSums)
+    run = TrainingRun(*parts, TrainState(step=4, meter=[1.0, 50.0, 5.0, 4.0]))
+    assert StepMetrics(run, task).meter.totals() == sums
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

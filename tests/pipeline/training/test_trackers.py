@@ -5,20 +5,34 @@ MLflow's file store and W&B's offline mode need no network.
 
 import importlib.util
 import threading
+import time
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from common.errors import UserError
 from pipeline.training import trackers
-from pipeline.training.trackers import BackgroundTracker
+from pipeline.training.trackers import BackgroundTracker, curves_of
 from tests.pipeline.training.made_records import evaluation, log_run, training
 
 
-def test_the_settings_are_a_table(tmp_path):
-    log_run(tmp_path, 0, 20)
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
+def test_every_number_but_counts_becomes_a_curve():
+    counts = {"samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
+    expected = training(10).keys() - counts - {"trust_ratios"} | {"trust_ratio_min", "trust_ratio_max"}
+    curves = curves_of("train", training(10))
+    assert curves.keys() == {f"train/{name}" for name in expected}
+    assert (curves["train/trust_ratio_min"], curves["train/trust_ratio_max"]) == (0.25, 2.0)
+
+
+def test_every_step_is_there_once_also_after_a_kill_and_the_settings_are_a_table(tmp_path):
+    """The run was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
+    log_run(tmp_path, 0, 40, finished=False)
+    time.sleep(1 - time.time() % 1)  # TensorBoard reads files in the order of their names, which have whole seconds
+    log_run(tmp_path, 20, 60)
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(10, 61, 10))
+    assert [event.step for event in events.Scalars("eval/mlm_accuracy")] == [0, 20, 40, 60]
     text = events.Tensors("settings/text_summary")[-1].tensor_proto.string_val[0].decode()
     assert "`optimizer.params.lr`" in text
     assert "`0.001`" in text

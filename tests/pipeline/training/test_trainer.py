@@ -160,9 +160,9 @@ def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
 
 
 def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Made]) -> None:
-    """The loss of step 1 is not finite, and that of step 2 is."""
+    """All ranks know of the signal after step 2. The loss of that step is not finite, and that of step 3 is."""
     trainer, _, saves, _, losses = make(evaluates=False)
-    losses[:] = [math.nan]
+    losses[:] = [0.0, 0.0, math.nan]  # two of a step
     monkeypatched = trainer.signals
 
     def receive(step: int) -> None:
@@ -170,7 +170,28 @@ def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Ma
 
     trainer.callbacks[0].on_step = receive  # type: ignore[method-assign]
     assert trainer.train() == TERM
-    assert saves.made == [(2, True)]
+    assert saves.made == [(3, True)]
+
+
+def test_a_resumed_run_whose_every_save_fails_ends_and_says_where_it_goes_on(make: Callable[..., Made]) -> None:
+    trainer, _, saves, _, _ = make(step=10, steps=19, save_interval=1, evaluates=False)
+    saves.failing = set(range(11, 20))
+    with pytest.raises(TrainingFailed, match=r"all 3 saves.* rank 0: no space.* goes on from step 10$"):
+        trainer.train()
+    assert [step for step, _ in saves.made] == [11, 12, 13]
+
+
+def test_a_run_that_has_saved_once_goes_on_without_saves(make: Callable[..., Made]) -> None:
+    trainer, _, saves, _, _ = make(steps=9, save_interval=1, evaluates=False)
+    saves.failing = {1, 2, *range(4, 9)}
+    assert trainer.train() is None
+    assert saves.made[-1] == (9, True)
+
+
+def test_a_stop_does_not_save_the_same_step_again(make: Callable[..., Made]) -> None:
+    trainer, _, saves, _, _ = make(step=4, received=TERM, evaluates=False)
+    assert trainer.train() == TERM
+    assert saves.made == []
 
 
 def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callable[..., Made]) -> None:
