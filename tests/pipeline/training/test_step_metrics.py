@@ -49,9 +49,11 @@ def test_a_meter_continues_from_earlier_totals() -> None:
 @pytest.mark.parametrize(("rank", "sums"), [(0, (1, 50, 5, 4)), (1, (0, 0, 0, 0))])
 def test_only_rank_0_continues_from_the_sums_of_a_checkpoint(rank: int, sums: tuple[float, ...]) -> None:
     """They are over all ranks: each rank's would count them again."""
-    parts: Any = (SimpleNamespace(), SimpleNamespace(rank=rank, world_size=2), SimpleNamespace(device="cpu"))
+    settings: Any = None
+    control: Any = SimpleNamespace(rank=rank, world_size=2)
+    engine: Any = SimpleNamespace(device="cpu")
     task: Any = SimpleNamespace(sums_kind=MeterSums)
-    run = TrainingRun(*parts, TrainState(step=4, meter=[1.0, 50.0, 5.0, 4.0]))
+    run = TrainingRun(settings, control, engine, TrainState(step=4, meter=[1.0, 50.0, 5.0, 4.0]))
     assert StepMetrics(run, task).meter.totals() == sums
 
 
