@@ -69,11 +69,11 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         "held-out MLM loss": f"{loss:.3f} nats, {distance} the unigram entropy {entropy:.3f}",
         "held-out MLM accuracy": f"{100 * last('mlm_accuracy'):.1f} % of {last('predictions'):,.0f} tokens",
     }
-    if not math.isnan(last(f"{objective}_accuracy")):
-        value, low, high = (100 * last(f"{objective}_accuracy{end}") for end in ("", "_low", "_high"))
-        rows[f"held-out {objective.upper()} accuracy"] = (
-            f"{value:.1f} % (95 % interval {low:.1f} to {high:.1f}) of {last('pairs'):,.0f} pairs"
-        )
+    for task in (objective, "nsp" if objective == "sop" else "sop"):  # both, as in Table 5 of the paper
+        value, low, high = (100 * last(f"{task}_accuracy{end}") for end in ("", "_low", "_high"))
+        if not math.isnan(value):
+            interval = f"95 % interval {low:.1f} to {high:.1f}"
+            rows[f"held-out {task.upper()} accuracy"] = f"{value:.1f} % ({interval}) of {last('pairs'):,.0f} pairs"
     rows["training speed"] = f"{speed:,.0f} tokens/s in {record.precision}"
     rows["time"] = f"{last('seconds', training):.0f} s on {quantity(record.world_size, 'rank')}"
     rows |= {"run": str(directory), "exported model": str(export)}

@@ -1,5 +1,6 @@
 """Reads the weights and the vocabulary of an export, a published model or a run."""
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -141,9 +142,13 @@ def find_model(source: Path, flag: str = "--init") -> Path:
             huggingface_hub.snapshot_download(str(source), endpoint=endpoint, allow_patterns=pickled)
     # The client raises errors of many types: its own, the network's and those of files.
     except Exception as error:
+        beside = [path.name for path in source.parent.iterdir()] if source.parent.is_dir() else []
+        near = difflib.get_close_matches(source.name, beside, 1)
+        meant = f" (did you mean {source.with_name(near[0])}?)" if near else ""
+        reason = one_line(error).partition(" An error happened")[0]
         raise UserError(
-            f"{flag} {source}: there is no such directory, and the hub gives no model of this name "
-            f"({one_line(error)}); name a directory that exists, such as the --output of a run (with settings.json and "
+            f"{flag} {source}: there is no such directory{meant}, and the hub gives no model of this name "
+            f"({reason}); name a directory that exists, such as the --output of a run (with settings.json and "
             "checkpoints/) or an export, or check the network and HF_TOKEN for a model of the hub"
         ) from None
     return place
