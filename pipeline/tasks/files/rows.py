@@ -124,12 +124,19 @@ def name_of(value: Any) -> str | None:
 
 def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
     """Raises UserError if the table lacks a column that is read; the line names those that are there."""
-    wanted = [columns.text, columns.second_text, *columns.choices, *([columns.label] if labelled else [])]
-    if lost := [name for name in wanted if name is not None and name not in table.columns]:
-        raise UserError(
-            f"{table.source} has no column {lost[0]!r}; it has {', '.join(table.columns)}; check --task, or name the "
-            "columns of own files with --text-column and so on"
-        )
+    flags: dict[str, Sequence[str | None]] = {
+        "text": [columns.text],
+        "second-text": [columns.second_text],
+        "choice": columns.choices,
+    }
+    flags |= {"label": [columns.label]} if labelled else {}
+    for flag, names in flags.items():
+        if lost := [name for name in names if name is not None and name not in table.columns]:
+            flag = f"--{flag}-column{'s' if flag == 'choice' else ''}"
+            raise UserError(
+                f"{table.source} has no column {lost[0]!r}; it has {', '.join(table.columns)}; check --task, or name "
+                f"the column with {flag}"
+            )
 
 
 def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow], Iterable[Any]]) -> tuple[str, ...]:
