@@ -93,6 +93,11 @@ class Progress:
         else:
             self._steps.append(seconds)
 
+    @property
+    def has_made_a_step(self) -> bool:
+        """Whether this process has made a step since its start. So all ranks have, in its collectives."""
+        return not self._is_first_step
+
     def took_save(self, seconds: float) -> None:
         """Learns from the duration of a save, or from an estimate before the first one, how long one may take."""
         self._longest_save = max(self._longest_save, seconds)

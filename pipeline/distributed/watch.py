@@ -193,8 +193,12 @@ class Watch:
             self._end_job(ExitNotice(EXIT_LOST, self._loss(list(silent), next(iter(silent.values())).silent)))
 
     def _limit(self, phase: str) -> float:
-        """Seconds of silence until a rank is lost. Before training it loads libraries, which holds Python's lock."""
-        return max(self._host_timeout, JOIN_SECONDS) if phase == "start" else self._host_timeout
+        """Seconds of silence until a rank is lost. Before training it loads libraries, which holds Python's lock.
+
+        The first steps may be over before a busy machine has written that a rank has left its start.
+        """
+        is_loading = phase == "start" and not progress.get_progress().has_made_a_step
+        return max(self._host_timeout, JOIN_SECONDS) if is_loading else self._host_timeout
 
     def _loss(self, ranks: Sequence[int], seconds: float | None = None) -> str:
         """The line about lost ranks: their processes have ended, or nothing is heard of them for `seconds`."""

@@ -149,6 +149,33 @@ def test_a_lost_rank_is_named_by_a_watch_that_is_slowed_down(ends: Any) -> None:
     assert line.startswith(f"error: lost rank 1 on host {HOST}: ")
 
 
+class SilentWatch(Watch):
+    def _look(self) -> None:
+        self._rounds += 1
+
+
+def break_off_before_a_beat(case: None, output: Path) -> None:
+    """Rank 1 has written nothing when it is lost, right after the first step."""
+    rendezvous = Rendezvous()
+
+    def main() -> int:
+        rendezvous.agree(lambda: None, lambda found: {})
+        with (SilentWatch if rendezvous.rank == 1 else Watch)(rendezvous, output, SECONDS, 0.0):
+            progress.get_progress().took_step(0.1)
+            if rendezvous.rank == 1:
+                time.sleep(20)
+                os._exit(7)
+            raise RuntimeError("gloo: Connection closed by peer")
+
+    run_and_exit(main)
+
+
+def test_a_rank_is_lost_that_was_not_heard_of_since_its_start(ends: Any) -> None:
+    statuses, lines = ends(break_off_before_a_beat, None, 2)
+    assert statuses == [69, 7]
+    assert [line for line in lines if line.startswith(f"error: lost rank 1 on host {HOST}: ")]
+
+
 def fail(case: tuple[str, int, Exception], output: Path) -> None:
     """What each of the processes does: a command in which one rank fails."""
 
