@@ -36,7 +36,7 @@ RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
 DEMO := demo
 DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books $(DEMO)/documents/api
-DEMO_STEPS ?= 1500
+DEMO_STEPS ?= 3000
 STUDY := study
 STUDY_HOURS ?= 3
 STUDENT := student
@@ -54,7 +54,7 @@ demo: environment
 	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --split held_out --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/held_out --max-seq-length 128
 	python -m data_prep verify $(DEMO)/shards/train
 	python -m data_prep verify $(DEMO)/shards/held_out
-	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(DEMO)/shards/held_out --deepspeed_config ds_configs/demo.json --output $(DEMO)/run --mask-probability 0.3 --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 300 --save-interval 300
+	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(DEMO)/shards/held_out --deepspeed_config ds_configs/demo.json --output $(DEMO)/run --mask-probability 0.3 --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
 	python -m pipeline.export --run $(DEMO)/run --out $(DEMO)/albert-tiny
 	python -m pipeline.predict --run $(DEMO)/run --top-k 3 --mask "I pray you, my [MASK]." "Returns a list of [MASK]." "one or [MASK] tags"
 	@python -m pipeline.evaluate summary --run $(DEMO)/run --export $(DEMO)/albert-tiny --curves $(DEMO)/curves.png
