@@ -7,6 +7,7 @@
 # make lock        the files of pinned versions and hashes, from requirements.txt and requirements-dev.txt; needs PyPI
 # make bill        the locked packages as a CycloneDX bill of materials, bill-of-materials.json
 # make gpu         what this machine's GPUs can do, as a page: docs/gpu.md
+# make help        these lines
 # make clean       removes the environment, the demo and the caches; study/, student/ and gpu-results/ stay
 
 VENV ?= .venv
@@ -42,7 +43,7 @@ STUDY_HOURS ?= 3
 STUDENT := student
 STUDENT_HOURS ?= 1
 
-.PHONY: demo study student test test-fast environment style lint audit lock bill gpu clean
+.PHONY: help demo study student test test-fast environment style lint audit lock bill gpu clean
 
 demo: environment
 	python -m data_prep sample --out $(DEMO)/sample
@@ -58,6 +59,9 @@ demo: environment
 	python -m pipeline.export --run $(DEMO)/run --out $(DEMO)/albert-tiny
 	python -m pipeline.predict --run $(DEMO)/run --top-k 3 --mask "I pray you, my [MASK]." "Returns a list of [MASK]." "one or [MASK] tags"
 	@python -m pipeline.evaluate summary --run $(DEMO)/run --export $(DEMO)/albert-tiny --curves $(DEMO)/curves.png
+
+help:
+	@sed -n "/^# make/s/^# //p" $(MAKEFILE_LIST)
 
 study: environment
 	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }

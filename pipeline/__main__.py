@@ -12,6 +12,7 @@ from pathlib import Path
 
 from common import PREFIX
 from common.command_line import Parser, in_one_line
+from common.environment import CONSOLE_SCRIPT
 from common.errors import UserError
 
 DATA = "data"
@@ -30,7 +31,7 @@ def parser() -> Parser:
     """The command line, without the flags of the commands."""
     listed = "\n".join(f"    {name:<10}  {summary}" for name, summary in commands().items())
     p = Parser(
-        prog="python -m pipeline",
+        prog=CONSOLE_SCRIPT if Path(sys.argv[0]).name == CONSOLE_SCRIPT else "python -m pipeline",
         description="Pre-trains and fine-tunes ALBERT, from raw text to exported models.",
         epilog=f"{listed}\n\nEach has --help.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -61,3 +61,8 @@ def test_what_is_read_from_a_package_is_there_in_a_new_process() -> None:
     command = [sys.executable, "-c", CHECK]
     found = subprocess.run(command, input=json.dumps(content), capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
+
+
+def test_predicting_does_not_wait_for_deepspeed() -> None:
+    code = "import sys, pipeline.finetuning.predict_command; sys.exit('deepspeed' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False).returncode == 0

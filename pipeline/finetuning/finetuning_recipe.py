@@ -160,6 +160,8 @@ class FinetuneRecipe(Recipe):
         if named.columns is not None and named.labels:
             shown = ", ".join(map(repr, named.labels[:20]))
             subject.append(f"labels: {shown}{', ...' if len(named.labels) > 20 else ''}")
+            if len({label.casefold() for label in named.labels}) < len(named.labels):
+                subject.append("note: some labels differ in capitals only; is each a class of its own?")
         details = [
             f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
             f"{settings.rate_reason}; longest sequence {settings.max_length}"

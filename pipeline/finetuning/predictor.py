@@ -153,7 +153,10 @@ class Predictor:
     def require_task(self) -> Task:
         """The task. Raises UserError if there is none."""
         if self.task is None:
-            raise UserError(f"{self.source} is not fine-tuned on a task; name a fine-tuned model, or fine-tune it")
+            raise UserError(
+                f"{self.source} is not fine-tuned on a task; name a fine-tuned model, or fine-tune this one by "
+                "pipeline.finetune --init"
+            )
         return self.task
 
     @property

@@ -90,12 +90,12 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         below_one,
     )
     batch_size: int | None = flag(
-        "examples (windows of SQuAD, questions of RACE) in a step (default: Table 14)", None, positive
+        "examples (windows of SQuAD, questions of RACE) in a step (default: Table 14; own files: 32)", None, positive
     )
     micro_batch_size: int | None = flag(
         "examples of a micro-batch on one rank (default: a rank's part of the batch)", None, positive
     )
-    dropout: float | None = flag("dropout inside the encoder (default: Table 14)", None, below_one)
+    dropout: float | None = flag("dropout inside the encoder (default: Table 14; own files: 0.1)", None, below_one)
     classifier_dropout: float = flag("dropout before the classifier", 0.1, below_one)
     weight_decay: float | None = flag("weight decay of the optimizer (default: 0.01)", None, below_one)
 

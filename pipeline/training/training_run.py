@@ -4,18 +4,20 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from common.errors import UserError
 from common.files.json_files import Count, Finite
 from pipeline.checkpoint.mirror import Mirror
-from pipeline.checkpoint.save_and_load import Saved
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED
 from pipeline.distributed.progress import Phase, get_progress
-from pipeline.engine.engine_state import Engine
 from pipeline.training.run_settings import RunSettings
 from pipeline.training.training_task import Evaluation
+
+if TYPE_CHECKING:  # whoever predicts need not wait for DeepSpeed
+    from pipeline.checkpoint.save_and_load import Saved
+    from pipeline.engine.engine_state import Engine
 
 T = TypeVar("T")
 
@@ -116,7 +118,7 @@ class TrainingRun:
 
     settings: RunSettings
     control: ControlGroup
-    engine: Engine
+    engine: "Engine"
     state: TrainState
     description: str = ""
     hosts: Sequence[str] = ()
@@ -159,7 +161,7 @@ class Callback:
     def on_save(self) -> None:
         """Before a checkpoint of the present step is written."""
 
-    def on_checkpoint(self, checkpoint: Saved) -> None:
+    def on_checkpoint(self, checkpoint: "Saved") -> None:
         """Once a checkpoint is complete, which may be some steps later."""
 
     def on_end(self) -> None:
