@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,20 @@ from common.files import atomic
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """What os.fsync and os.replace were called with, in order: ("fsync" or "rename", whether it is a directory)."""
+    """What this thread called os.fsync and os.replace with: ("fsync" or "rename", whether it is a directory)."""
     calls: list[tuple[str, bool]] = []
     fsync, replace = os.fsync, os.replace
 
+    def record(name: str, path: str | Path) -> None:
+        if threading.current_thread() is threading.main_thread():  # another one may end an earlier test's work
+            calls.append((name, os.path.isdir(path)))
+
     def record_fsync(descriptor: int) -> None:
-        calls.append(("fsync", os.path.isdir(f"/proc/self/fd/{descriptor}")))
+        record("fsync", f"/proc/self/fd/{descriptor}")
         fsync(descriptor)
 
     def record_replace(source: Path, target: Path) -> None:
-        calls.append(("rename", Path(source).is_dir()))
+        record("rename", source)
         replace(source, target)
 
     monkeypatch.setattr(atomic.os, "fsync", record_fsync)

@@ -182,7 +182,7 @@ def test_pipes(place, monkeypatch, capsysbinary, lines):
         ({"--out": "{root}/out.docx"}, "has none of the endings .jsonl, .ndjson, .csv, .tsv, .parquet"),
         ({"--out": "{root}/files/questions/dev.tsv"}, "exists already; move it away"),
         ({"--run": "{root}/runs/seeds"}, "holds a run of several seeds; name one of them, such as"),
-        ({"--run": "{root}/init"}, "is not fine-tuned on a task; name a fine-tuned model, or fine-tune it"),
+        ({"--run": "{root}/init"}, "is not fine-tuned on a task; name a fine-tuned model, or fine-tune this one by"),
         ({"--input": "{root}/predicted.csv"}, "the input has a column 'probability', as the output will; rename it"),
     ],
 )
