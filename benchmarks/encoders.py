@@ -3,7 +3,8 @@
     python -m benchmarks.encoders --init DIR --data GLUE --out WORK [--tasks cola ...] [--publish NAME]
 
 Both systems get the same files, hyperparameters, optimizer, steps and seeds. The weights after the last step are
-scored on the dev set: no step is chosen by it. With --random, `pipeline.finetune` also trains from random weights.
+scored on the dev set: no step is chosen by it. `--systems this random` compares an encoder of this project with random
+weights in the same shape instead.
 
 Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after the last part, and an interrupted run of
 `pipeline.finetune` resumes. The page is written from the parts that are there, after each of them.
@@ -58,7 +59,7 @@ def parser() -> Parser:
     p.add_argument("--learning-rate", type=below_one, default=5e-5, metavar="RATE", help="its peak (5e-5)")
     p.add_argument("--max-length", type=positive, default=128, metavar="N", help="tokens of a sequence (128)")
     p.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of each system (1)")
-    p.add_argument("--random", action="store_true", help="also train from random weights")
+    p.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["this", "trainer"], help="(this trainer)")
     p.add_argument("--publish", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     p.add_argument("--part", nargs=3, metavar=("TASK", "SYSTEM", "SEED"), help="make one part only")
     return p
@@ -85,9 +86,8 @@ def parts_of(args: Any) -> Iterator[tuple[str, str, int]]:
     """Task, system and seed of each part. A seed of all tasks comes before the next seed."""
     for seed in range(args.seeds):
         for name in args.tasks:
-            for system in SYSTEMS:
-                if system != "random" or args.random:
-                    yield name, system, seed
+            for system in args.systems:
+                yield name, system, seed
 
 
 def part_path(out: Path, name: str, system: str, seed: int) -> Path:

@@ -21,7 +21,7 @@ from benchmarks.shared import report
 from benchmarks.shared.commands import Command, run
 from benchmarks.study import page, text
 from benchmarks.study.text import Corpus
-from common.command_line import Parser, entry_point, hours, positive
+from common.command_line import Parser, entry_point, hours, natural, positive
 from common.files import atomic, outputs
 from common.text import markdown_table, printable
 from data_prep.text.sentences import split_sentences
@@ -61,6 +61,7 @@ def parser() -> Parser:
     p.add_argument("--teacher", type=Path, metavar="DIR", help="another teacher (all-MiniLM-L6-v2 from PyPI)")
     p.add_argument("--hours", type=hours, default=1.0, metavar="H", help="limit of the whole command (1)")
     p.add_argument("--ranks", type=positive, default=2, metavar="N", help="ranks of the distillation (2)")
+    p.add_argument("--seed", type=natural, default=0, metavar="N", help="of the order of the rows (0)")
     p.add_argument("--steps", type=positive, default=100_000, metavar="N", help="end sooner, after N steps")
     return p
 
@@ -107,6 +108,7 @@ def distillation(args: Any, teacher: Path, corpora: Sequence[Corpus], launcher: 
     words += ["--max-hours", f"{TRAINING_PART * args.hours:g}", "--output", str(args.out / "run")]
     often = str(min(EVALUATED, args.steps))
     words += ["--eval-interval", often, "--save-interval", often, "--log-interval", str(min(25, args.steps))]
+    words += ["--seed", str(args.seed)]
     return Command("distil", tuple(words), args.out / "run" / "done")
 
 
