@@ -12,7 +12,7 @@ similarity of the two is 0.20, with consonants 0.60.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import rensa
 import xxhash
 from numpy.typing import NDArray
 
-from data_prep.corpus.word_runs import MULTIPLIER, hash_runs
+from data_prep.corpus.word_runs import MULTIPLIER, RunReader, hash_runs
 from data_prep.text.normalize import normalize
 
 Method = Literal["none", "exact", "near"]
@@ -35,13 +35,11 @@ BANDS, ROWS = 42, 3
 LONG_TEXT = 1000  # shingles
 LONG_SIMILARITY, SHORT_SIMILARITY = 0.3, 0.8
 MAX_DOCUMENTS_IN_MEMORY = 4096  # fingerprinted in one call
-MAX_WORDS = 1 << 20  # in the cache before it is emptied: about 150 bytes each
 _SEED = 1
 
 _SILENT = str.maketrans({**dict.fromkeys("aeiouvwyjh"), "c": "k", "q": "k", "z": "s"})
 _DOUBLED = re.compile(r"([a-z])\1+")
 _NO_WORD = re.compile(r"[\W_]+")
-_DASH = re.compile("--+|[–—]")
 
 
 class Fingerprints(NamedTuple):
@@ -69,25 +67,12 @@ def skeleton(word: str) -> str:
     return _DOUBLED.sub(r"\1", letters.translate(_SILENT))
 
 
-class WordHashes(dict[str, int]):
-    """Maps words of a text to the hashes of what `spell` makes of them; 0 for nothing."""
-
-    def __init__(self, spell: Callable[[str], str]) -> None:
-        super().__init__()
-        self._spell = spell
-
-    def __missing__(self, word: str) -> int:
-        spelt = self._spell(word)
-        value = self[word] = xxhash.xxh3_64_intdigest(spelt.encode()) if spelt else 0
-        return value
-
-
 class Fingerprinter:
-    """Computes the fingerprints of documents. Its cache of words affects the speed only."""
+    """Computes the fingerprints of documents."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
-        self._hashes = WordHashes(skeleton)
+        self._words = RunReader(1, skeleton)
 
     def of(self, texts: Iterable[str]) -> Fingerprints:
         """Returns the fingerprints of un-normalised texts."""
@@ -96,19 +81,17 @@ class Fingerprinter:
         taken = [take(group) for group in iter(lambda: list(itertools.islice(rest, MAX_DOCUMENTS_IN_MEMORY)), [])]
         return Fingerprints(*map(np.concatenate, zip(*taken)))
 
-    def shingles(self, text: str) -> NDArray[np.uint64]:
-        """Returns uint64, the hash of each run of four words, in order. A shorter text is one run."""
-        if len(self._hashes) > MAX_WORDS:
-            self._hashes.clear()
-        words = _DASH.sub(" ", text).split()
-        hashes = np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
-        hashes = hashes[hashes != 0]  # (W,)
-        if not len(hashes):
-            return np.zeros(1, np.uint64)
-        return hash_runs(hashes, min(SHINGLE_WORDS, len(hashes)))
+    def shingles(self, texts: Iterable[str]) -> list[NDArray[np.uint64]]:
+        """Returns for each text the hash of each run of four words, in order, uint64. A shorter text is one run."""
+        runs = self._words.read(texts)
+        words = np.concatenate([*runs.hashes, np.zeros(0, np.uint64)])
+        return [
+            hash_runs(part, min(SHINGLE_WORDS, len(part))) if len(part) else np.zeros(1, np.uint64)
+            for part in np.split(words, runs.ends[:-1])
+        ]
 
     def _near(self, texts: Iterable[str]) -> Fingerprints:
-        sets = [self.shingles(text) for text in texts]
+        sets = self.shingles(texts)
         sizes = np.array([len(shingles) for shingles in sets], np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
         flat = np.concatenate([*sets, np.zeros(0, np.uint64)])
