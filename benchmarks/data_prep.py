@@ -181,7 +181,8 @@ def markdown(result: dict[str, Any]) -> str:
         ("`shards`, two ranks", f"{result['two_ranks_to_one']:.2f} times one by the clock"),
         (
             f"`shards` of the text {result['copies']} times over",
-            f"{result['shards_long'] / 1e6:.1f} MB/s; two ranks {result['two_ranks_to_one_long']:.2f} times one by the "
+            f"{result['shards_long'] / 1e6:.1f} MB/s, {result['shards_long'] / result['bare']:.2f} of SentencePiece "
+            f"alone; two ranks {result['two_ranks_to_one_long']:.2f} times one by the "
             f"clock, {result['two_ranks_to_one_long_cpu']:.2f} by processor time",
         ),
         ("`extract --source wikipedia`, one rank", f"{result['extract_wikipedia'] / 1e6:.1f} MB/s of XML"),
@@ -197,7 +198,7 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     lines = [
         f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']} before; {versions}; {result['date']}. "
-        f"{prose['documents']} books, {prose['text_bytes'] / 1e6:.1f} MB, {prose['sentences']:,} sentences; "
+        f"{prose['documents']} documents, {prose['text_bytes'] / 1e6:.1f} MB, {prose['sentences']:,} sentences; "
         f"an export of {result['wikitext']['bytes'] / 1e6:.1f} MB of XML.",
         "",
     ]
