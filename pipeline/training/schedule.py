@@ -59,7 +59,7 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
     warmup_steps = warmup_length(block, warmup_steps, total_steps)
     if not 0 <= warmup_steps <= total_steps:
         raise UserError(
-            f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; make the run longer or its warm-up shorter"
+            f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lengthen the run or shorten the warm-up"
         )
     kind, params = (block or {}).get("type"), dict((block or {}).get("params", {}))
     if kind not in (None, "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):

@@ -46,7 +46,7 @@ def commands(corpus, tmp_path_factory):
 @pytest.mark.parametrize(
     ("change", "flags", "message"),
     [
-        ({}, ("--steps", "3", "--warmup-steps", "4"), "4 warm-up steps do not fit into 3 steps; make the run longer"),
+        ({}, ("--steps", "3", "--warmup-steps", "4"), "4 warm-up steps do not fit into 3 steps; lengthen the run"),
         ({"scheduler": {"type": "OneCycle"}}, (), "scheduler.type 'OneCycle' is not known"),
         ({"zero_optimisation": {"stage": 1}}, (), "zero_optimisation"),
     ],
