@@ -45,6 +45,8 @@ CHARACTERS = range(20, 301)
 """Of a sentence that is read alone."""
 PARAGRAPHS, SHORTEST, LONGEST = 1000, 100, 1000
 """The paragraphs that are searched: how many, and characters; a longer one is cut."""
+ROWS = 12
+"""Of a curve that the page's table has, at most; the file has all."""
 PAIRS = (
     ("A man is playing a guitar.", "Somebody plays music."),
     ("The king was crowned in London.", "The monarch received his crown in the capital."),
@@ -162,7 +164,7 @@ def markdown(result: dict[str, Any]) -> str:
     curve = [
         (name, f"{at['tokens'] / 1e6:.2f}", f"{at['seconds'] / 60:.0f}", f"{at['states']:.1f}", f"{at['pooled']:.1f}")
         for name, points in result["curves"].items()
-        for at in points
+        for at in points[:: -(len(points) // ROWS + 1)][::-1]
     ]
     titles = ("held-out text", "million tokens", "minutes", "cosine of the states, %", "of their means, %")
     return "\n".join([
