@@ -93,8 +93,11 @@ _NUMBERED_ENTRY = re.compile(
 _PAGE_NUMBER = re.compile(r"(?:\s{2,}|[.·_]{2,}\s*|(?<=[.·_])\s+)(?:\d{1,4}|[ivxl]+)$")
 _SOFT_HYPHEN = "\u00ad"
 _LETTERS = r"[^\W\d_]{1,40}"
-_BROKEN = re.compile(rf"({_LETTERS})([-‐{_SOFT_HYPHEN}])[^\S\n]*\n[^\S\n]*(?=({_LETTERS}))")  # at a line's end
-_WORD = re.compile(rf"({_LETTERS})(?=(?:[-‐]({_LETTERS}))?)")
+_WORD = re.compile(_LETTERS)
+_WORD_BEFORE = re.compile(rf"{_LETTERS}\Z")
+# A hyphen behind a letter and before a word, at a line's end and elsewhere. The hyphen comes first, for speed.
+_BREAK = re.compile(rf"([-‐{_SOFT_HYPHEN}])(?<=[^\W\d_].)[^\S\n]*\n[^\S\n]*(?=({_LETTERS}))")
+_HYPHEN = re.compile(rf"[-‐](?<=[^\W\d_].)(?=({_LETTERS}))")
 _LONG_LINE = 150  # characters; hard-wrapped lines are shorter
 _SHORT_SHARE = 0.85  # of the wrap width; a shorter line that ends a sentence also ends its paragraph
 
@@ -197,26 +200,37 @@ def _count_broken_words(text: str) -> Counter[str]:
 
     The counted words are in lower case, and their hyphen is "-".
     """
-    broken = {f"{match[1]}{hyphen}{match[3]}".lower() for match in _BROKEN.finditer(text) for hyphen in ("", "-")}
+    text = text.lower()
+    breaks = [(_word_before(match), match[2]) for match in _BREAK.finditer(text)]
+    broken = {f"{before}{hyphen}{after}" for before, after in breaks for hyphen in ("", "-")}
     words: Counter[str] = Counter()
     if broken:
-        for match in _WORD.finditer(text):
-            whole = match[1].lower()
-            words.update({whole, f"{whole}-{(match[2] or '').lower()}"} & broken)
+        for line in text.split("\n"):
+            words.update(filter(broken.__contains__, _WORD.findall(line)))
+        hyphenated = (f"{_word_before(match)}-{match[1]}" for match in _HYPHEN.finditer(text))
+        words.update(filter(broken.__contains__, hyphenated))
     return words
+
+
+def _word_before(hyphen: re.Match[str]) -> str:
+    """Returns the letters that end where a hyphen stands."""
+    end = hyphen.start()
+    word = _WORD_BEFORE.search(hyphen.string, max(0, end - 40), end)
+    assert word is not None, "a letter stands before it"
+    return word[0]
 
 
 def _join_lines(lines: list[str], words: Counter[str]) -> str:
     """Joins the lines of a paragraph. words: how often the words that are broken at their ends stand elsewhere."""
 
     def mend(match: re.Match[str]) -> str:
-        before, hyphen, after = match.groups()
+        (hyphen, after), before = match.groups(), _word_before(match)
         joined, hyphenated = words[f"{before}{after}".lower()], words[f"{before}-{after}".lower()]
         if hyphen == _SOFT_HYPHEN or joined > hyphenated:
-            return before
-        return f"{before}{hyphen}" if hyphenated else match[0]
+            return ""
+        return hyphen if hyphenated else match[0]
 
-    return " ".join(_BROKEN.sub(mend, "\n".join(lines)).split())
+    return " ".join(_BREAK.sub(mend, "\n".join(lines)).split())
 
 
 def drop_gutenberg(text: str) -> str:
