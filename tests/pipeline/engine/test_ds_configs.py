@@ -1,5 +1,6 @@
 """The DeepSpeed JSONs of the project: DeepSpeed takes them. tests/docs/test_presets.py plans them."""
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +18,19 @@ GPU = Hardware("GPU", fp16=True, bf16=True)
 FILES = sorted((REPOSITORY / "ds_configs").glob("*.json"))
 SMALL = {"demo": (1, 2), "student": (1, 2), "tiny": (1, 2, 4)}
 """Files for small models, with their numbers of ranks."""
+AUTO = {"demo", "student"}
+"""Files that leave the precision to the hardware."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_deepspeed_takes_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepspeed.comm.get_rank", lambda: 0)
     for world in SMALL.get(path.stem, (1, 8, 64)):
-        fitted = engine_config.fit(engine_config.load(path), world, GPU, "config")
+        config = engine_config.load(path)
+        if path.stem in AUTO:
+            assert engine_config.fit(config, world, GPU, "config").precision == "bf16"
+        hardware = GPU if "-80gb" in path.stem else dataclasses.replace(GPU, bf16=False)
+        fitted = engine_config.fit(config, world, hardware, "config")
         found = DeepSpeedConfig(fitted.json, mpu=SimpleNamespace(get_data_parallel_world_size=lambda: world))  # noqa: B023
         assert found.world_size == world
         sizes = found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps, world
