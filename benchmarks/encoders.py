@@ -58,6 +58,7 @@ def parser() -> Parser:
     p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples in a step (32)")
     p.add_argument("--learning-rate", type=below_one, default=5e-5, metavar="RATE", help="its peak (5e-5)")
     p.add_argument("--max-length", type=positive, default=128, metavar="N", help="tokens of a sequence (128)")
+    p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of both systems (fp32)")
     p.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of each system (1)")
     p.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["this", "trainer"], help="(this trainer)")
     p.add_argument("--publish", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
@@ -134,7 +135,7 @@ def run_this(args: Any, name: str, system: str, seed: int) -> None:
         sys.executable, "-m", "pipeline.finetune", "--task", name, "--init", args.init, "--data", args.data,
         "--output", run, "--deepspeed_config", json_path, "--steps", steps, "--warmup-steps", warmup,
         "--eval-interval", steps, "--log-interval", max(1, steps // 8), "--max-length", args.max_length,
-        "--dropout", DROPOUT, "--classifier-dropout", DROPOUT, "--precision", "fp32", "--seed", seed,
+        "--dropout", DROPOUT, "--classifier-dropout", DROPOUT, "--precision", args.precision, "--seed", seed,
         *(["--random-weights"] if system == "random" else []),
     ]  # fmt: skip
     if subprocess.run(list(map(str, words)), check=False).returncode:
@@ -188,6 +189,7 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
             max_grad_norm=1.0,
             per_device_train_batch_size=args.batch_size,
             per_device_eval_batch_size=args.batch_size,
+            bf16=args.precision == "bf16",
             seed=seed,
             save_strategy="no",
             report_to="none",
@@ -218,7 +220,8 @@ def publish(args: Any) -> None:
     result: dict[str, Any] = report.describe_host("encoders 1", ("torch", "transformers", "deepspeed")) | {
         "init": args.init.resolve().name,
         "settings": {
-            name: getattr(args, name) for name in ("epochs", "batch_size", "learning_rate", "max_length", "threads")
+            name: getattr(args, name)
+            for name in ("epochs", "batch_size", "learning_rate", "max_length", "precision", "threads")
         },
         "tasks": [summarise(name, found) for name in args.tasks if (name, "this", 0) in found],
     }
@@ -263,7 +266,8 @@ def markdown(result: dict[str, Any]) -> str:
             "",
             f"{settings['epochs']:g} epochs, batch {settings['batch_size']}, peak rate {settings['learning_rate']:g} "
             f"after {100 * WARMUP:.0f} % of the steps, then linear decay; AdamW, weight decay {WEIGHT_DECAY:g}, "
-            f"dropout {DROPOUT:g}, up to {settings['max_length']} tokens, fp32, {settings['threads']} thread(s) each.",
+            f"dropout {DROPOUT:g}, up to {settings['max_length']} tokens, {settings['precision']}, "
+            f"{settings['threads']} thread(s) each.",
             "",
             markdown_table(header, rows, "ll" + "r" * (len(header) - 2)),
             "",

@@ -83,7 +83,7 @@ class AlbertConfig:
     """Standard deviation of the normal distribution of the initial weights, before truncation at two of them."""
 
     embedding_initializer_range: float | None = None
-    """The same for the word embeddings alone. None: `initializer_range`, as in the paper."""
+    """The same for the embeddings of words and segments. None: `initializer_range`, as in the paper."""
 
     initial_attention: str = "random"
     """"random", as in the paper, or "neighbours": half of the heads begin at the tokens -1, +1, -2, +2 and so on, and a

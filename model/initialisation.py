@@ -48,7 +48,8 @@ def _truncated_normal(parameter: Tensor, deviation: float) -> None:
 def apply_initial_options(embeddings: FactorisedEmbeddings, encoder: SharedEncoder, config: AlbertConfig) -> None:
     """Changes weights that `initialise` has set as `embedding_initializer_range` and `initial_attention` ask for."""
     if config.embedding_initializer_range is not None:
-        _truncated_normal(embeddings.word_embeddings.weight, config.embedding_initializer_range)
+        for table in (embeddings.word_embeddings, embeddings.token_type_embeddings):
+            _truncated_normal(table.weight, config.embedding_initializer_range)
     if config.initial_attention == NEIGHBOURS:
         with torch.no_grad():
             _start_at_neighbours(embeddings, encoder, config)
@@ -77,9 +78,9 @@ def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncode
         _truncated_normal(embeddings.projection.weight, 1.0 / (0.88 * math.sqrt(config.embedding_size)))
         embeddings.projection.weight[-units:] = 0.0  # (P, E)
         embeddings.projection.weight[-units:, -units:] = torch.eye(units)  # (P, P)
-    # The square of a sine's amplitude after the LayerNorm: words and segments have 0.88 of their range.
+    # The square of a sine's amplitude after the LayerNorm: word and segment have 0.88 of their range, and add up.
     share = units / config.embedding_size
-    square = 2.0 / (share + (1.0 - share) * 0.88**2)
+    square = 2.0 / (share + (1.0 - share) * 2 * 0.88**2)
     for attention in encoder.attention:
         assert isinstance(attention, SelfAttention)
         for head in range(config.num_attention_heads // 2):
