@@ -29,7 +29,8 @@ _TAG = re.compile(
 )
 _BREAKING_TAGS = frozenset(names("blockquote|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|pre|td|th|tr|ul"))
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
-_SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u205f\u3000]{2,}|[\t\u00a0\u2000-\u200a\u202f\u205f\u3000]")
+_BLANK = re.compile(r"[\t\u00a0\u2000-\u200a\u202f\u205f\u3000]")
+_BLANKS = re.compile("  +")
 _MEANINGLESS = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
 # Joiners (200c, 200d) decide how words of Arabic, Indian and some other scripts are written, and join emoji to one.
 _JOINED_SCRIPTS = (
@@ -68,8 +69,9 @@ def to_prose(wikitext: str, site: Site = ENGLISH_SITE, title: str = "", losses: 
     text = _TAG.sub(_replace_tag, render_scripts(text))
     if "&" in text:
         text = html.unescape(text)
-    text = _MEANINGLESS.sub("", _SPACES.sub(" ", _SWITCH.sub("", text)))
-    text = _JOINERS.sub(lambda match: match[1] or match[2] or "", text)
+    text = _MEANINGLESS.sub("", _BLANKS.sub(" ", _BLANK.sub(" ", _SWITCH.sub("", text))))
+    if "\u200c" in text or "\u200d" in text:
+        text = _JOINERS.sub(lambda match: match[1] or match[2] or "", text)
     return "\n".join(paragraphs(text, site.language))
 
 
