@@ -37,7 +37,7 @@ RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
 DEMO := demo
 DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books $(DEMO)/documents/api
-DEMO_STEPS ?= 1500
+DEMO_STEPS ?= 2000
 STUDY := study
 STUDY_HOURS ?= 3
 STUDENT := student
