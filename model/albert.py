@@ -84,7 +84,7 @@ class AlbertModel(nn.Module):
         self._execution = execution
         self.pooler = Pooler(config) if add_pooling_layer else None
         initialise(self, config.initializer_range)
-        apply_initial_options(self.embeddings, self.encoder, config)
+        apply_initial_options(self.embeddings, self.encoder, self.pooler.dense if self.pooler else None, config)
 
     def forward(
         self,

@@ -86,9 +86,9 @@ class AlbertConfig:
     """The same for the embeddings of words and segments. None: `initializer_range`, as in the paper."""
 
     initial_attention: str = "random"
-    """"random", as in the paper, or "neighbours": half of the heads begin at the tokens -1, +1, -2, +2 and so on, and a
-    quarter of the embedding with sines of the position (`model/initialisation.py`). It ends the plateau at which small
-    models otherwise begin."""
+    """"random", as in the paper, or "neighbours": half of the heads begin at the tokens -1, +1, -2, +2 and so on, a
+    quarter of the embedding with sines of the position, and pooler and sentence head with weights that keep the size of
+    what they read (`model/initialisation.py`). It ends the plateau at which small models otherwise begin."""
 
     layer_norm_eps: float = 1e-12
     """Added to the variance in every LayerNorm."""

@@ -3,7 +3,8 @@
 A model with random weights attends to all tokens alike. It learns the frequencies of the tokens and then stays there
 for thousands of steps: the gradients of queries and keys are small until values of single neighbours are useful, and
 these are not useful until a head attends to single neighbours. Heads that begin at the neighbours end that plateau
-(docs/study.md has the measurements).
+(docs/study.md has the measurements). In the same start, pooler and sentence head keep the size of what they read. The
+paper's weights make it a few hundredths in a narrow model, and the gradient of the sentence loss as well.
 
 Legend of the shapes: S positions, E embedding_size, H hidden_size, P units of position.
 """
@@ -45,7 +46,14 @@ def _truncated_normal(parameter: Tensor, deviation: float) -> None:
     nn.init.trunc_normal_(parameter, std=deviation, a=-2 * deviation, b=2 * deviation)
 
 
-def apply_initial_options(embeddings: FactorisedEmbeddings, encoder: SharedEncoder, config: AlbertConfig) -> None:
+def keep_size(linear: nn.Linear) -> None:
+    """Sets weights (N, K) in place so that independent inputs of variance v give outputs of variance v."""
+    _truncated_normal(linear.weight, 1.0 / (0.88 * math.sqrt(linear.in_features)))
+
+
+def apply_initial_options(
+    embeddings: FactorisedEmbeddings, encoder: SharedEncoder, pooler: nn.Linear | None, config: AlbertConfig
+) -> None:
     """Changes weights that `initialise` has set as `embedding_initializer_range` and `initial_attention` ask for."""
     if config.embedding_initializer_range is not None:
         for table in (embeddings.word_embeddings, embeddings.token_type_embeddings):
@@ -53,6 +61,8 @@ def apply_initial_options(embeddings: FactorisedEmbeddings, encoder: SharedEncod
     if config.initial_attention == NEIGHBOURS:
         with torch.no_grad():
             _start_at_neighbours(embeddings, encoder, config)
+        if pooler is not None:
+            keep_size(pooler)
 
 
 def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncoder, config: AlbertConfig) -> None:
@@ -75,7 +85,7 @@ def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncode
     positions[:, -units:] = deviation * math.sqrt(2) * waves
     if isinstance(embeddings.projection, nn.Linear):
         # Words keep their size beside the positions, which pass the projection unchanged.
-        _truncated_normal(embeddings.projection.weight, 1.0 / (0.88 * math.sqrt(config.embedding_size)))
+        keep_size(embeddings.projection)
         embeddings.projection.weight[-units:] = 0.0  # (P, E)
         embeddings.projection.weight[-units:, -units:] = torch.eye(units)  # (P, P)
     # The square of a sine's amplitude after the LayerNorm: word and segment have 0.88 of their range, and add up.

@@ -90,6 +90,21 @@ def test_words_are_as_large_as_positions_in_the_first_layer(sizes: dict[str, int
     assert words / positions == pytest.approx(1.0, abs=0.25)
 
 
+@pytest.mark.parametrize("hidden_size", [128, 256])
+def test_pooler_and_sentence_head_keep_the_size_of_what_they_read(hidden_size: int) -> None:
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(dataclasses.replace(NEIGHBOURS, hidden_size=hidden_size))
+    assert model.albert.pooler is not None
+    assert model.sentence_head is not None
+    with torch.no_grad():
+        states = torch.randn(4000, hidden_size)
+        pooled = model.albert.pooler.dense(states)  # (4000, H)
+        logits = model.sentence_head(states)  # (4000, 2)
+    assert pooled.std().item() == pytest.approx(1.0, abs=0.05)
+    # two rows of H weights: five standard errors of their mean square
+    assert logits.square().mean().item() == pytest.approx(1.0, abs=5 / math.sqrt(hidden_size))
+
+
 def test_sizes_that_are_too_small_are_refused() -> None:
     for sizes in ({"embedding_size": 3}, {"num_attention_heads": 128}):
         with pytest.raises(ValueError, match="initial_attention 'neighbours' needs heads of 2 units"):
