@@ -129,8 +129,7 @@ def _ensure_state(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
     elif not optimizer.state[flat]:
         step: Tensor | int = 0
         if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
-            # torch's fused kernel reads the count on the device of the weights.
-            step = torch.zeros((), device=flat.device if optimizer.defaults["fused"] else "cpu")
+            step = torch.zeros((), device=flat.device)  # where torch's fused kernel reads it
         optimizer.state[flat].update({"step": step, **{kind: torch.zeros_like(flat.detach()) for kind in KINDS[1:]}})
 
 

@@ -2,7 +2,7 @@
 
 Lamb                            the project's own
 AdamW without bias correction   the same class with every trust ratio 1, as in the paper's code
-Adam, AdamW                     torch's, fused into one kernel on a GPU
+Adam, AdamW                     torch's, fused into one kernel
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,8 +98,6 @@ def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) 
     Args:
         groups: see `parameter_groups`. They have the weight decay.
     """
-    from deepspeed.accelerator import get_accelerator  # slow to import, and this module also reads settings
-
     block = config["optimizer"]
     given = block.get("params", {})
     params = {name: given[name] for name in ("lr", "betas", "eps") if name in given}
@@ -111,9 +109,8 @@ def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) 
         return Lamb([group | {"trust_ratio": False} for group in groups], **params)
     # As in DeepSpeed, Adam is AdamW unless the JSON says otherwise.
     is_decoupled = block["type"] == "AdamW" or given.get("adam_w_mode", True)
-    on_gpu = get_accelerator().device_name() == "cuda"
     kind = torch.optim.AdamW if is_decoupled else torch.optim.Adam
-    return kind(list(groups), fused=True if on_gpu else None, **params)  # None: torch decides
+    return kind(list(groups), fused=True, **params)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:

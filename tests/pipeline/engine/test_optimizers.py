@@ -1,7 +1,6 @@
 """The optimizers that a DeepSpeed JSON can name: who makes them, with which parameters, and torch's Adam under ZeRO."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -86,12 +85,11 @@ def test_the_json_decides_whose_optimizer_it_is(kind: str, params: dict[str, Any
     assert (group["weight_decay"], group["trust_ratio"]) == (0.5, ratio)  # the weight decay of its group
 
 
-@pytest.mark.parametrize(("device", "fused"), [("cuda", True), ("cpu", None)])
-def test_a_gpu_gets_the_fused_kernel(monkeypatch: pytest.MonkeyPatch, device: str, fused: bool | None) -> None:
-    monkeypatch.setattr("deepspeed.accelerator.get_accelerator", lambda: SimpleNamespace(device_name=lambda: device))
-    optimizer = optimizers.make_optimizer({"optimizer": {"type": "AdamW"}}, groups())
-    assert optimizer is not None
-    assert optimizer.defaults["fused"] == fused
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+def test_torchs_optimizers_are_fused_on_any_device(kind: str) -> None:
+    """On a CPU, too: their step takes a quarter of the time then."""
+    optimizer = optimizers.make_optimizer({"optimizer": {"type": kind}}, groups())
+    assert optimizer.defaults["fused"] is True
 
 
 @pytest.mark.slow
