@@ -91,6 +91,20 @@ def parts_of(args: Any) -> Iterator[tuple[str, str, int]]:
                 yield name, system, seed
 
 
+def settings_of(args: Any) -> dict[str, Any]:
+    """What all parts of a page have in common."""
+    names = ("epochs", "batch_size", "learning_rate", "max_length", "precision", "threads")
+    return {"init": args.init.resolve().name} | {name: getattr(args, name) for name in names}
+
+
+def read_part(args: Any, path: Path) -> dict[str, Any]:
+    """Reads the file of a part. UserError: it was made with other settings."""
+    part = read_object(path, "remove it, and repeat the command")
+    if part["settings"] != settings_of(args):
+        raise UserError(f"{path} was made with other settings, {part['settings']}; give another --out")
+    return part
+
+
 def part_path(out: Path, name: str, system: str, seed: int) -> Path:
     """The file of a part."""
     return out / name / f"{system}-{seed}.json"
@@ -108,7 +122,12 @@ def write_part(args: Any, name: str, system: str, seed: int, metrics: dict[str, 
     """Writes the file of a part, with the processor time of this process and its children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     seconds = sum(one.ru_utime + one.ru_stime for one in used)
-    content = {"metrics": metrics, "examples_per_second": speed, "processor_seconds": seconds}
+    content = {
+        "settings": settings_of(args),
+        "metrics": metrics,
+        "examples_per_second": speed,
+        "processor_seconds": seconds,
+    }
     path = part_path(args.out, name, system, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, json.dumps(content, indent=1) + "\n")
@@ -213,16 +232,12 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
 def publish(args: Any) -> None:
     """Prints the page of the parts that are there, and writes it if --publish is given."""
     found = {
-        (name, system, seed): read_object(part_path(args.out, name, system, seed), "remove it, and repeat the command")
+        (name, system, seed): read_part(args, part_path(args.out, name, system, seed))
         for name, system, seed in parts_of(args)
         if part_path(args.out, name, system, seed).exists()
     }
     result: dict[str, Any] = report.describe_host("encoders 1", ("torch", "transformers", "deepspeed")) | {
-        "init": args.init.resolve().name,
-        "settings": {
-            name: getattr(args, name)
-            for name in ("epochs", "batch_size", "learning_rate", "max_length", "precision", "threads")
-        },
+        "settings": settings_of(args),
         "tasks": [summarise(name, found) for name in args.tasks if (name, "this", 0) in found],
     }
     report.publish(args.publish, result, markdown(result))
@@ -261,7 +276,7 @@ def markdown(result: dict[str, Any]) -> str:
     header = ["task", "metric", *SYSTEMS.values(), "times as fast, steps", "times as fast, whole run"]
     return "\n".join(
         [
-            f"{result['init']} on GLUE's dev sets; {hardware['name']}, {hardware['cores']} cores; {versions}; "
+            f"{settings['init']} on GLUE's dev sets; {hardware['name']}, {hardware['cores']} cores; {versions}; "
             f"{result['date']}",
             "",
             f"{settings['epochs']:g} epochs, batch {settings['batch_size']}, peak rate {settings['learning_rate']:g} "

@@ -86,9 +86,9 @@ class AlbertConfig:
     """The same for the embeddings of words and segments. None: `initializer_range`, as in the paper."""
 
     initial_attention: str = "random"
-    """"random", as in the paper, or "neighbours": half of the heads begin at the tokens -1, +1, -2, +2 and so on, a
-    quarter of the embedding with sines of the position, and pooler and sentence head with weights that keep the size of
-    what they read (`model/initialisation.py`). It ends the plateau at which small models otherwise begin."""
+    """"random", as in the paper, or "neighbours" (`model/initialisation.py`): half of the heads begin at the tokens -1,
+    +1, -2, +2 and so on. A quarter of the embedding begins with sines of the position. The weights of pooler and
+    sentence head keep the size of what they read. It ends the plateau at which small models otherwise begin."""
 
     layer_norm_eps: float = 1e-12
     """Added to the variance in every LayerNorm."""
@@ -280,7 +280,8 @@ def _sizes(layers: int, hidden: int, heads: int, ffn: int, embedding: int) -> di
 _NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _BERT: dict[str, Any] = {"parameter_sharing": "none", "sentence_head": "nsp"}
 
-# Small models start with heads that look at neighbours: docs/study.md has what each of the two fields brings.
+# Small models start with heads that look at neighbours: docs/study.md and benchmarks/results/demo_trials.md have what
+# each of the two fields brings.
 _QUICK_START: dict[str, Any] = {"initial_attention": NEIGHBOURS, "embedding_initializer_range": 0.1}
 
 # Table 1, and albert-tiny for tests and the demo. Dropout as in release 1 of the paper's models; release 2 has none.

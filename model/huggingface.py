@@ -31,7 +31,7 @@ from model.checkpoint import (
     write_tensors,
 )
 from model.config import AlbertConfig, ExecutionOptions
-from model.initialisation import initialise
+from model.initialisation import apply_to_sentence_head, initialise
 from model.layers.heads import SentenceHead
 from model.pretraining import AlbertForPreTraining
 from model.tokenizer import tokenizer_files
@@ -152,6 +152,7 @@ def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertFo
         warnings.warn(f"{directory} holds no sentence head; it is newly initialised", stacklevel=2)
         head = SentenceHead(config)
         initialise(head, config.initializer_range)
+        apply_to_sentence_head(head.classifier, config)
         tensors |= {f"sentence_head.{name}": tensor for name, tensor in head.state_dict().items()}
     return filled_model(directory, config, tensors, execution)
 

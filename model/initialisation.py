@@ -3,8 +3,9 @@
 A model with random weights attends to all tokens alike. It learns the frequencies of the tokens and then stays there
 for thousands of steps: the gradients of queries and keys are small until values of single neighbours are useful, and
 these are not useful until a head attends to single neighbours. Heads that begin at the neighbours end that plateau
-(docs/study.md has the measurements). In the same start, pooler and sentence head keep the size of what they read. The
-paper's weights make it a few hundredths in a narrow model, and the gradient of the sentence loss as well.
+(docs/study.md has the measurements). In the same start, pooler and sentence head keep the size of what they read. With
+the paper's weights, the logits of a narrow model have a few hundredths of the size of the state of [CLS], and the
+gradient of the sentence loss shrinks as much (benchmarks/results/demo_trials.md).
 
 Legend of the shapes: S positions, E embedding_size, H hidden_size, P units of position.
 """
@@ -47,8 +48,14 @@ def _truncated_normal(parameter: Tensor, deviation: float) -> None:
 
 
 def keep_size(linear: nn.Linear) -> None:
-    """Sets weights (N, K) in place so that independent inputs of variance v give outputs of variance v."""
+    """Sets weights (out, in) in place so that independent inputs of variance v give outputs of variance v."""
     _truncated_normal(linear.weight, 1.0 / (0.88 * math.sqrt(linear.in_features)))
+
+
+def apply_to_sentence_head(classifier: nn.Linear, config: AlbertConfig) -> None:
+    """Changes weights that `initialise` has set as `initial_attention` asks for."""
+    if config.initial_attention == NEIGHBOURS:
+        keep_size(classifier)
 
 
 def apply_initial_options(

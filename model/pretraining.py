@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from model.albert import EncoderInputs, ModelWithHead
-from model.config import NEIGHBOURS, AlbertConfig, ExecutionOptions
-from model.initialisation import keep_size
+from model.config import AlbertConfig, ExecutionOptions
+from model.initialisation import apply_to_sentence_head
 from model.layers.heads import ClassificationSums, MaskedTokenHead, SentenceHead, classification_sums, gather_positions
 
 
@@ -56,8 +56,8 @@ class AlbertForPreTraining(ModelWithHead):
         self._chunked_loss = execution is not None and execution.chunked_loss
         self.sentence_head = SentenceHead(config) if config.sentence_head is not None else None
         self.initialise_head()
-        if self.sentence_head is not None and config.initial_attention == NEIGHBOURS:
-            keep_size(self.sentence_head.classifier)
+        if self.sentence_head is not None:
+            apply_to_sentence_head(self.sentence_head.classifier, config)
 
     def forward(
         self,

@@ -7,24 +7,27 @@ from pathlib import Path
 import pytest
 
 from benchmarks import encoders
+from common.errors import UserError
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 from tests.pipeline.workers import forked
 
 
-def write(path, score, speed, seconds):
+def write(path, args, score, speed, seconds):
     path.parent.mkdir(parents=True, exist_ok=True)
-    metrics = {"matthews": score, "accuracy": 0.5}
-    path.write_text(json.dumps({"metrics": metrics, "examples_per_second": speed, "processor_seconds": seconds}))
+    part = {"settings": encoders.settings_of(args), "metrics": {"matthews": score, "accuracy": 0.5}}
+    path.write_text(json.dumps(part | {"examples_per_second": speed, "processor_seconds": seconds}))
 
 
 def test_the_page_has_means_and_median_ratios(tmp_path, capsys):
     work = tmp_path / "work"
-    for seed, (score, speed, seconds) in enumerate(((0.25, 30.0, 10.0), (0.75, 80.0, 12.0))):
-        write(work / "cola" / f"this-{seed}.json", score, speed, seconds)
-    write(work / "cola" / "trainer-0.json", 0.5, 10.0, 25.0)
     words = ["--init", "models/tiny", "--data", "none", "--out", str(work), "--publish", str(tmp_path / "page")]
-    encoders.publish(encoders.parser().parse_all([*words, "--tasks", "cola", "rte"]))
+    words += ["--tasks", "cola", "rte"]
+    args = encoders.parser().parse_all(words)
+    for seed, (score, speed, seconds) in enumerate(((0.25, 30.0, 10.0), (0.75, 80.0, 12.0))):
+        write(work / "cola" / f"this-{seed}.json", args, score, speed, seconds)
+    write(work / "cola" / "trainer-0.json", args, 0.5, 10.0, 25.0)
+    encoders.publish(args)
     (row,) = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| cola")]
     # Two seeds: the half interval is t(0.975, 1) = 12.706 times 25 / sqrt(1), with a standard error of 25.
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
@@ -32,6 +35,8 @@ def test_the_page_has_means_and_median_ratios(tmp_path, capsys):
     (task,) = json.loads((tmp_path / "page.json").read_text())["tasks"]
     assert task["scores"]["this"] == {"matthews": [0.25, 0.75]}
     assert capsys.readouterr().out
+    with pytest.raises(UserError, match="made with other settings"):
+        encoders.publish(encoders.parser().parse_all([*words, "--precision", "bf16"]))
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from data_prep.corpus.documents import Document
 from data_prep.sources.wikipedia import Wikipedia
-from data_prep.wikitext import to_prose
+from data_prep.wikitext import paragraphs, to_prose
+from data_prep.wikitext.markers import REMOVED
 from data_prep.wikitext.site import site_of
 from data_prep.wikitext.tags import formula_to_text
 
@@ -260,3 +261,12 @@ def test_the_prose_of_the_sample_is_what_it_was(sample_corpus: Path) -> None:
         "Alain Connes (born 1 April 1947) is a French mathematician",
     ):
         assert sentence in everything, sentence
+
+
+@given(text=st.text(alphabet=f"a ,;:.!?)]’”\"\n{REMOVED}", max_size=12))
+def test_a_pattern_is_only_skipped_where_it_matches_nothing(text: str) -> None:
+    for skips, pattern in (
+        (paragraphs._HAS_BEFORE_SEPARATOR, paragraphs._BEFORE_SEPARATOR),
+        (paragraphs._HAS_BEFORE_STOP, paragraphs._BEFORE_STOP),
+    ):
+        assert skips.search(text) or not pattern.search(text)
