@@ -263,7 +263,7 @@ def test_the_prose_of_the_sample_is_what_it_was(sample_corpus: Path) -> None:
         assert sentence in everything, sentence
 
 
-@given(text=st.text(alphabet=f"a ,;:.!?)]’”\"\n{REMOVED}", max_size=12))
+@given(text=st.text(alphabet=f'a ,;:.!?)]’”"\n{REMOVED}', max_size=12))
 def test_a_pattern_is_only_skipped_where_it_matches_nothing(text: str) -> None:
     for skips, pattern in (
         (paragraphs._HAS_BEFORE_SEPARATOR, paragraphs._BEFORE_SEPARATOR),
