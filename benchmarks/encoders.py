@@ -77,8 +77,11 @@ def main(argv: Sequence[str]) -> None:
         )
         return
     for name, system, seed in parts_of(args):
-        if not part_path(args.out, name, system, seed).exists():
-            _start(args, argv, name, system, seed)
+        path = part_path(args.out, name, system, seed)
+        if path.exists():
+            read_part(args, path)
+            continue
+        _start(args, argv, name, system, seed)
         publish(args)
     publish(args)
 
@@ -100,8 +103,8 @@ def settings_of(args: Any) -> dict[str, Any]:
 def read_part(args: Any, path: Path) -> dict[str, Any]:
     """Reads the file of a part. UserError: it was made with other settings."""
     part = read_object(path, "remove it, and repeat the command")
-    if part["settings"] != settings_of(args):
-        raise UserError(f"{path} was made with other settings, {part['settings']}; give another --out")
+    if part.get("settings") != settings_of(args):
+        raise UserError(f"{path} was made with other settings, {part.get('settings')}; give another --out")
     return part
 
 
