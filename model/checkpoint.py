@@ -1,8 +1,8 @@
 """Saves and loads models in the project's own format, which can hold every model that `AlbertConfig` describes.
 
 A checkpoint is a directory with albert.json (the configuration) and albert.safetensors (the tensors, under the names
-of the state dict). The format of `transformers` (`model.huggingface`) cannot express some models, such as layers that
-share their attention only.
+of the state dict). The format of `transformers` (`model.huggingface`) cannot express some models, such as SQuAD 2.0's
+head.
 """
 
 import json

@@ -7,6 +7,8 @@ This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining
 - Query, key and value are the parameters of one module here.
 - There is a projection after the embeddings only if E != H. Otherwise `save` writes an identity, and `load` drops it.
 - The output matrix of the masked-token head is the word embeddings. It has no second name here.
+- Layers of `transformers` share attention and feed-forward network together. If only one of the two is shared, `save`
+  writes every layer in full, and `load` shares again what is still equal.
 """
 
 import dataclasses
@@ -32,11 +34,14 @@ from model.checkpoint import (
 )
 from model.config import AlbertConfig, ExecutionOptions
 from model.initialisation import apply_to_sentence_head, initialise
+from model.layers.encoder import block_indices
 from model.layers.heads import SentenceHead
 from model.pretraining import AlbertForPreTraining
 from model.tokenizer import tokenizer_files
 
 CONFIG_FILE = "config.json"
+SHARED_GROUPS = "shared_groups"
+"""The field with the groups of a model whose layers share one part alone."""
 WEIGHTS_FILE = "model.safetensors"
 PICKLED_WEIGHTS_FILE = "pytorch_model.bin"
 
@@ -102,8 +107,7 @@ def save(
             The class of ALBERT is replaced by that of BERT if the model is BERT.
 
     Raises:
-        ValueError: `transformers` cannot express the parameter sharing, or the vocabulary has another size than the
-            model. Nothing is written then.
+        ValueError: the vocabulary has another size than the model. Nothing is written then.
     """
     directory = Path(directory)
     config, state = model.config, model.state_dict()
@@ -113,7 +117,7 @@ def save(
         tensors = {bert.NAMES.of(own): tensor for own, tensor in state.items()}
     else:
         fields = to_config(config) | dict(fields or {})
-        tensors = {NAMES.of(own): tensor for own, tensor in state.items()}
+        tensors = {NAMES.of(own): tensor for own, tensor in _layers_in_full(config, state).items()}
         if not config.has_embedding_projection:
             identity = torch.eye(config.hidden_size).to(state[_WORD_EMBEDDINGS])  # (H, H)
             tensors |= {f"{_PROJECTION}.weight": identity, f"{_PROJECTION}.bias": torch.zeros_like(identity[0])}
@@ -189,29 +193,23 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
     heads = (own for own in empty_model(config).state_dict() if own not in expected)
     own_tensors = {own: tensors.pop(names.of(own)) for own in (*expected, *heads) if names.of(own) in tensors}
     check_tensors(directory, expected, {own: own_tensors[own] for own in expected if own in own_tensors})
+    if SHARED_GROUPS in fields:
+        config, own_tensors = _share_again(config, fields[SHARED_GROUPS], own_tensors)
     return config, own_tensors | tensors, fields
 
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:
-    """Returns the contents of config.json, without the dtype.
-
-    Raises:
-        ValueError: `transformers` cannot express the parameter sharing.
-    """
-    if config.num_attention_blocks != config.num_ffn_blocks:
-        raise ValueError(
-            f"transformers has no model whose layers share {config.parameter_sharing!r} only; "
-            "save it in the project's own format (model.checkpoint.save)"
-        )
+    """Returns the contents of config.json, without the dtype."""
     fields = {name: getattr(config, name) for name in (*_SHARED_FIELDS, *_OWN_FIELDS)}
-    return fields | {
+    fields |= {
         "model_type": "albert",
         "architectures": ["AlbertForMaskedLM" if config.sentence_head is None else "AlbertForPreTraining"],
-        "num_hidden_groups": config.num_attention_blocks,
+        "num_hidden_groups": max(config.num_attention_blocks, config.num_ffn_blocks),
         "pad_token_id": 0,
         "bos_token_id": 2,
         "eos_token_id": 3,
     }
+    return fields | ({SHARED_GROUPS: config.num_hidden_groups} if _shares_one_part(config) else {})
 
 
 def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AlbertConfig:
@@ -230,6 +228,45 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
     if config.embedding_size == config.hidden_size and not _is_identity(tensors):
         config = AlbertConfig.from_dict(known | {"embedding_projection": True})
     return config
+
+
+def _shares_one_part(config: AlbertConfig) -> bool:
+    """Whether layers share the attention alone, or the feed-forward network alone."""
+    return config.num_attention_blocks != config.num_ffn_blocks
+
+
+def _block_of_layer(config: AlbertConfig) -> dict[str, str]:
+    """The prefixes of the tensors of each layer, if layers share nothing, and those of the blocks that they use."""
+    return {
+        f"albert.encoder.{part}.{layer}.": f"albert.encoder.{part}.{block}."
+        for layer, blocks in enumerate(block_indices(config))
+        for part, block in zip(("attention", "feed_forward"), blocks)
+    }
+
+
+def _layers_in_full(config: AlbertConfig, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with a copy of its own for each layer, if the layers share one part alone."""
+    if not _shares_one_part(config):
+        return state
+    full = {own: tensor for own, tensor in state.items() if not own.startswith("albert.encoder.")}
+    for layer, block in _block_of_layer(config).items():
+        used = [own for own in state if own.startswith(block)]
+        full |= {layer + own.removeprefix(block): state[own].clone() for own in used}  # a file has no second names
+    return full
+
+
+def _share_again(
+    config: AlbertConfig, groups: Any, tensors: dict[str, Tensor]
+) -> tuple[AlbertConfig, dict[str, Tensor]]:
+    """Inverts `_layers_in_full`. If layers differ, because another program has trained them, they stay as they are."""
+    config_of_groups = dataclasses.replace(config, num_hidden_groups=groups)
+    blocks, shared = _block_of_layer(config_of_groups), dict[str, Tensor]()
+    for own, tensor in tensors.items():
+        layer = ".".join(own.split(".")[:4]) + "."
+        name = blocks[layer] + own.removeprefix(layer) if layer in blocks else own
+        if not torch.equal(shared.setdefault(name, tensor), tensor):
+            return config, tensors
+    return config_of_groups, shared
 
 
 def _read_weights(directory: Path) -> dict[str, Tensor]:

@@ -52,13 +52,18 @@ class Teacher:
         return {"weights": self.digest, "loss": self.loss}
 
     def student_config(self) -> AlbertConfig:
-        """The teacher's sizes, with shared layers, a narrow embedding and no dropout: of a run without --model."""
+        """The student of a run without --model: the teacher's sizes, one feed-forward network for all layers, a narrow
+        embedding, and no dropout.
+
+        Each layer has an attention of its own, which begins as the teacher's. A mean of all layers has lost the heads
+        that compare words (docs/student.md).
+        """
         config = self.weights.config
         return dataclasses.replace(
             config,
             embedding_size=min(EMBEDDING_SIZE, config.embedding_size),
             embedding_projection=None,
-            parameter_sharing="all",
+            parameter_sharing="ffn",
             num_hidden_groups=1,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,

@@ -117,16 +117,14 @@ def plain(value: object) -> str:
 
 def _usage(task: Task | None, in_layout: bool) -> str:
     """Python that opens the model and uses it once: with a pipeline of `transformers`, or with this project."""
-    tag, given = "fill-mask", '"This is the [MASK] of the text."'
-    call = 'embed(["This is a text."])'
-    if task is not None:
-        row, tag, given = task.kind.example_row(task), task.kind.pipeline_tag, task.kind.pipeline_input
-        call = f"predict([{row}])"
-        if given and len(row) == 2:
-            given = '{"text": "This is the first text.", "text_pair": "This is the second one."}'
+    if task is None:
+        return _PIPELINE.format(tag="fill-mask", given='"This is the [MASK] of the text."')
+    row, given = task.kind.example_row(task), task.kind.pipeline_input
     if in_layout and given:
-        return _PIPELINE.format(tag=tag, given=given)
-    return _OURS.format(call=call)
+        if len(row) == 2:
+            given = '{"text": "This is the first text.", "text_pair": "This is the second one."}'
+        return _PIPELINE.format(tag=task.kind.pipeline_tag, given=given)
+    return _OURS.format(call=f"predict([{row}])")
 
 
 def _recipe(record: PretrainRecord | FinetuneRecord) -> dict[str, Any]:

@@ -69,19 +69,16 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
     vocabulary = Vocabulary.load(vocabulary_file)
     head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
-    shares_alike = model.config.num_attention_blocks == model.config.num_ffn_blocks
-    in_layout = shares_alike and (task is None or task.kind.architecture is not None)
+    in_layout = task is None or task.kind.architecture is not None
     if in_layout:
         restore_file_ids(model, vocabulary)
         huggingface.save(model, directory, vocabulary_file, head)
         form = "in the Hugging Face layout"
     else:
-        if head is not None:
-            atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
+        atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
         checkpoint.save(model, directory)
         shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
-        lacking = "has no such head" if shares_alike else f"cannot share {model.config.parameter_sharing!r} alone"
-        form = f"in the project's own format: transformers {lacking}"
+        form = "in the project's own format: transformers has no such head"
     card = model_card(run, step_of(tag), model, vocabulary, options, name, in_layout)
     atomic.write_text(directory / CARD, card)
     return form

@@ -24,6 +24,9 @@ EXPRESSIBLE: dict[str, dict[str, Any]] = {
     "BERT": {"parameter_sharing": "none", "embedding_size": 24, "sentence_head": "nsp"},
     "BERT but for its sentence head": {"parameter_sharing": "none", "embedding_size": 24},
     "groups of one layer": {"parameter_sharing": "attention", "num_hidden_groups": 3},
+    "attention shared alone": {"parameter_sharing": "attention"},
+    "feed-forward network shared alone": {"parameter_sharing": "ffn"},
+    "groups that share one part": {"parameter_sharing": "ffn", "num_hidden_layers": 4, "num_hidden_groups": 2},
     "masked tokens only": {"sentence_head": None},
     "exact GELU": {"hidden_act": "gelu"},
 }
@@ -188,14 +191,16 @@ def test_a_damaged_file_is_named_in_one_line(name: str, size: int | None, messag
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("sharing", ["attention", "ffn"])
-def test_what_transformers_cannot_express_is_refused_and_kept_in_the_own_format(sharing: str, tmp_path: Path) -> None:
-    model = make_model(parameter_sharing=sharing)
-    with pytest.raises(ValueError, match=f"share '{sharing}' only; .*model.checkpoint.save"):
-        huggingface.save(model, tmp_path / "export")
-    assert not (tmp_path / "export").exists()
-    checkpoint.save(model, tmp_path / "own")
-    assert_same_model(checkpoint.load(tmp_path / "own"), model)
+def test_layers_that_another_program_trained_apart_share_nothing_any_more(tmp_path: Path) -> None:
+    huggingface.save(make_model(parameter_sharing="ffn"), tmp_path)
+    other = transformers.AutoModelForPreTraining.from_pretrained(tmp_path)
+    with torch.no_grad():
+        other.albert.encoder.albert_layer_groups[1].albert_layers[0].ffn.weight += 0.1
+    other.save_pretrained(tmp_path)
+    loaded, ids = huggingface.load(tmp_path).eval(), random_ids(0, 2, 12)
+    assert loaded.config.num_ffn_blocks == 3
+    expected = other.eval()(ids).prediction_logits
+    torch.testing.assert_close(loaded(ids).mlm_logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_own_format_keeps_the_dtype_and_names_damage(tmp_path: Path) -> None:

@@ -21,14 +21,14 @@ from tests.pipeline.sharing import runs
 
 @pytest.fixture(scope="module")
 def made(corpus, tmp_path_factory):
-    """Runs: `run` with records, `bare` without any, `own` in the project's format, fine-tuned ones of three tasks."""
+    """Runs: `run` with records, `bare` without any, `apart` that shares one part, fine-tuned ones of some tasks."""
     root = tmp_path_factory.mktemp("made")
     run = runs.pretraining(root / "run", corpus.vocabulary, (1, 2, 3), recorded=runs.RECORDED)
     other = {"second/mlm_loss": 5.5, "second/mlm_accuracy": 0.5, "second/predictions": 10}
     runs.metrics(run, {1: 6.0, 2: 4.0, 3: 5.0}, **other)
     runs.pretraining(root / "bare", corpus.vocabulary, (1,))
     shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
-    runs.pretraining(root / "own", corpus.vocabulary, (1,), shared)
+    runs.pretraining(root / "apart", corpus.vocabulary, (1,), shared)
     for task in ("rte", "sst2", "stsb", "squad1", "squad2", "race"):
         runs.finetuning(root / task, corpus.vocabulary, task, pretraining=read_record(run))
     return root
@@ -139,7 +139,7 @@ def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["run", "own", "rte", "sst2", "stsb", "squad2", "race"])
+@pytest.mark.parametrize("name", ["run", "apart", "rte", "sst2", "stsb", "squad2", "race"])
 @pytest.mark.filterwarnings("ignore")  # of transformers
 def test_its_code_runs_in_its_directory(made, tmp_path, monkeypatch, capsys, name):
     (code,) = re.findall(r"```python\n(.*?)```", exported(made, name, tmp_path / "out"), re.DOTALL)
