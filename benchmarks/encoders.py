@@ -151,7 +151,10 @@ def run_this(args: Any, name: str, system: str, seed: int) -> None:
     params = {"lr": args.learning_rate, "betas": [0.9, 0.999], "eps": EPS, "weight_decay": WEIGHT_DECAY}
     json_path = args.out / "adamw.json"
     optimizer = {"type": "AdamW", "params": params}
+    # Trainer's "linear". The paper's schedule is lower by the share of the warm-up in every step after it.
+    scheduler = {"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}}
     content = {"train_batch_size": args.batch_size, "optimizer": optimizer, "gradient_clipping": 1.0}
+    content |= {"scheduler": scheduler}
     atomic.write_text(json_path, json.dumps(content))
     words = [
         sys.executable, "-m", "pipeline.finetune", "--task", name, "--init", args.init, "--data", args.data,
