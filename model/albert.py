@@ -27,6 +27,9 @@ class AlbertModelOutput(NamedTuple):
     hidden_states: tuple[Tensor, ...]
     """The first layer's input, then every layer's output: num_hidden_layers + 1 tensors (B, S, H)."""
 
+    contexts: tuple[Tensor, ...] = ()
+    """What the attention heads of every layer have read: num_hidden_layers tensors (B, S, H), if asked for."""
+
 
 class EncoderInputs(TypedDict, total=False):
     """The optional inputs of the encoder; every model takes them beside `input_ids` and passes them on.
@@ -95,8 +98,11 @@ class AlbertModel(nn.Module):
         attention_mask: Tensor | None = None,
         cls_positions: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
+        keep_contexts: bool = False,
     ) -> AlbertModelOutput:
         """Encodes int64 `input_ids` (B, S). `EncoderInputs` describes the other arguments.
+
+        With `keep_contexts` the result has `contexts`.
 
         Raises:
             ValueError: packed rows without `position_ids` or with an `attention_mask`; or rows longer than
@@ -112,8 +118,8 @@ class AlbertModel(nn.Module):
         else:
             kernel = choose_kernel(self._execution, hidden, self.config.head_dim, cu_seqlens is not None)
             pattern = AttentionPattern.for_packed_rows(sequence_ids, kernel, cu_seqlens)
-        states = self.encoder(hidden, pattern)  # layers + 1 times (B, S, H)
-        return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))
+        states, contexts = self.encoder(hidden, pattern, keep_contexts)  # layers + 1 and layers times (B, S, H)
+        return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states), tuple(contexts))
 
     def _pool(self, hidden: Tensor, cls_positions: Tensor | None) -> Tensor | None:
         if self.pooler is None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.albert import AlbertModel, EncoderInputs
+from model.albert import AlbertModel, AlbertModelOutput, EncoderInputs
 from model.config import AlbertConfig, ExecutionOptions
 from model.pretraining import AlbertForPreTraining, PreTrainingOutput
 
@@ -30,6 +30,10 @@ class DistillationSums(NamedTuple):
     layers: Tensor
     """1 - cosine of the states after each layer, a mean over the layers, over the tokens. The teacher's layers are
     taken evenly."""
+
+    attention: Tensor
+    """1 - cosine of what each attention head reads, a mean over the heads and the layers, over the tokens. The layers
+    are those of `layers`; the student has the teacher's heads."""
 
     pooled: Tensor
     """1 - cosine of the mean of the last states, over the sequences."""
@@ -53,7 +57,7 @@ class AlbertForDistillation(AlbertForPreTraining):
 
     Args:
         teacher: has the same vocabulary. It is moved to the device and the dtype of the model.
-        parts: the distances to compute, of `PARTS`.
+        parts: the distances to compute, of `PARTS`; "attention" only if both have heads of one number and width.
     """
 
     def __init__(
@@ -75,36 +79,45 @@ class AlbertForDistillation(AlbertForPreTraining):
         **inputs: Unpack[EncoderInputs],
     ) -> DistillationOutput:
         """Computes the output of `AlbertForPreTraining`, and the sums of the distances. The rows are packed."""
-        encoded = self.albert(input_ids, **inputs)
+        keep_contexts = "attention" in self._parts
+        encoded = self.albert(input_ids, keep_contexts=keep_contexts, **inputs)
         (teacher,) = self._teacher
         teacher.to(input_ids.device, encoded.last_hidden_state.dtype)
         with torch.no_grad():
-            taught = teacher(input_ids, **inputs)
+            taught = teacher(input_ids, keep_contexts=keep_contexts, **inputs)
         assert inputs["cls_positions"] is not None, "the rows are packed"
         members = sequence_members(inputs["sequence_ids"], inputs["cls_positions"].shape[1])  # (B, P, S)
         heads = self.predict(
             encoded.last_hidden_state, encoded.pooled_output, masked_positions, masked_labels, sentence_labels
         )
-        return DistillationOutput(heads, self._distances(encoded.hidden_states, taught.hidden_states, members))
+        return DistillationOutput(heads, self._distances(encoded, taught, members))
 
-    def _distances(self, states: tuple[Tensor, ...], taught: tuple[Tensor, ...], members: Tensor) -> DistillationSums:
-        """Those of the states after each layer (B, S, H) and (B, S, H'), for sequences of `sequence_members`."""
-        own, goal = states[-1], self._project(taught[-1])  # (B, S, H)
+    def _distances(self, encoded: AlbertModelOutput, taught: AlbertModelOutput, members: Tensor) -> DistillationSums:
+        """Those of what student and teacher computed, for sequences of `sequence_members`."""
+        states, goals = encoded.hidden_states, taught.hidden_states  # (B, S, H) and (B, S, H') each
+        own, goal = states[-1], self._project(goals[-1])  # (B, S, H)
+        # The layer of the teacher for each of the student's.
+        chosen = [round(layer * (len(goals) - 1) / (len(states) - 1)) for layer in range(1, len(states))]
         is_token, is_sequence = members.any(1), members.any(-1)  # (B, S) and (B, P)
         sums = dict.fromkeys(PARTS, torch.zeros((), device=own.device))  # () each
         if "states" in self._parts:
             sums["states"] = _distance(own, goal, is_token)
         if "layers" in self._parts:
-            layers, steps = len(states) - 1, len(taught) - 1
-            goals = [self._project(taught[round(layer * steps / layers)]) for layer in range(1, layers + 1)]
-            sums["layers"] = torch.stack([_distance(*pair, is_token) for pair in zip(states[1:], goals)]).mean()
+            wanted_states = [self._project(goals[layer]) for layer in chosen]  # (B, S, H) each
+            sums["layers"] = torch.stack([_distance(*pair, is_token) for pair in zip(states[1:], wanted_states)]).mean()
+        if "attention" in self._parts:
+            heads = self.config.num_attention_heads
+            read = [one.unflatten(-1, (heads, -1)) for one in encoded.contexts]  # (B, S, heads, D) each
+            wanted_read = [taught.contexts[layer - 1].unflatten(-1, (heads, -1)) for layer in chosen]
+            of_layers = [_distance(*pair, is_token[..., None]) for pair in zip(read, wanted_read)]  # () each
+            sums["attention"] = torch.stack(of_layers).mean() / heads
         if {"pooled", "similarity"} & self._parts:
             mean, wanted = mean_states(own, members), mean_states(goal, members)  # (B, P, H)
             if "pooled" in self._parts:
                 sums["pooled"] = _distance(mean, wanted, is_sequence)
             if "similarity" in self._parts:
                 # With all of the teacher's width: a projection changes cosines.
-                full = wanted if self._directions is None else mean_states(taught[-1], members)
+                full = wanted if self._directions is None else mean_states(goals[-1], members)
                 error = (_cosines(mean) - _cosines(full)).square().triu(1)  # (B, P, P)
                 sums["similarity"] = 2.0 * (error * is_sequence[:, :, None] * is_sequence[:, None, :]).sum()
         return DistillationSums(**sums)

@@ -195,10 +195,14 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, hidden: Tensor, pattern: AttentionPattern, projection: FusedProjection) -> Tensor:
-        """Maps (B, S, H) to (B, S, H). Layers that share the block compute `projection` once."""
+    def forward(self, hidden: Tensor, pattern: AttentionPattern, projection: FusedProjection) -> tuple[Tensor, Tensor]:
+        """Maps (B, S, H) to (B, S, H). Layers that share the block compute `projection` once.
+
+        The second result, (B, S, H), is what the heads have read, one head after the other: for each token the mean of
+        the values, weighted by its attention.
+        """
         projected = linear(hidden, projection.weight, projection.bias)  # (B, S, 3H)
         projected = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # (B, S, 3, heads, D)
         context = attend(projected, pattern, self.probs_dropout if self.training else 0.0)  # (B, S, heads, D)
         context = context.flatten(2)  # (B, S, H)
-        return self.layer_norm(hidden + self.dropout(self.dense(context)))  # (B, S, H)
+        return self.layer_norm(hidden + self.dropout(self.dense(context))), context  # (B, S, H) each

@@ -62,20 +62,28 @@ class SharedEncoder(nn.Module):
         self.indices = block_indices(config)
         self._run_layer = _layer_runner(execution)
 
-    def forward(self, hidden: Tensor, pattern: AttentionPattern) -> list[Tensor]:
-        """Returns the input of the first layer and the output of every layer: num_hidden_layers + 1 times (B, S, H)."""
+    def forward(
+        self, hidden: Tensor, pattern: AttentionPattern, keep_contexts: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Returns the input of the first layer and the output of every layer: num_hidden_layers + 1 times (B, S, H).
+
+        The second result is what the heads of every layer have read, see `SelfAttention.forward`: num_hidden_layers
+        times (B, S, H), or nothing without `keep_contexts`.
+        """
         # One for each block, not for each layer, because autograd would keep every copy.
         projections = [cast(SelfAttention, block).query_key_value() for block in self.attention]
-        states = [hidden]  # (B, S, H) each
+        states, contexts = [hidden], list[Tensor]()  # (B, S, H) each
         for attention, feed_forward in self.indices:
-            hidden = self._run_layer(
+            hidden, context = self._run_layer(
                 self.attention[attention], self.feed_forward[feed_forward], hidden, pattern, projections[attention]
-            )  # (B, S, H)
+            )  # (B, S, H) each
             states.append(hidden)
-        return states
+            if keep_contexts:
+                contexts.append(context)
+        return states, contexts
 
 
-_Layer = Callable[[nn.Module, nn.Module, Tensor, AttentionPattern, FusedProjection], Tensor]
+_Layer = Callable[[nn.Module, nn.Module, Tensor, AttentionPattern, FusedProjection], tuple[Tensor, Tensor]]
 
 
 def _run_layer(
@@ -84,8 +92,9 @@ def _run_layer(
     hidden: Tensor,
     pattern: AttentionPattern,
     projection: FusedProjection,
-) -> Tensor:
-    return feed_forward(attention(hidden, pattern, projection))  # (B, S, H)
+) -> tuple[Tensor, Tensor]:
+    attended, context = attention(hidden, pattern, projection)  # (B, S, H) each
+    return feed_forward(attended), context
 
 
 def _layer_runner(execution: ExecutionOptions) -> _Layer:

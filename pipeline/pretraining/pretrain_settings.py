@@ -101,6 +101,7 @@ def resolve(
     model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
     if teacher is not None:
         _check_vocabulary("--teacher", teacher.directory, teacher.weights, corpora.directories[0])
+        teacher.check_heads(model)
     engine = engine_config.fit(config, world_size, hardware, flags.precision)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)

@@ -70,6 +70,17 @@ class Teacher:
             sentence_head=config.sentence_head and "sop",
         )
 
+    def check_heads(self, student: AlbertConfig) -> None:
+        """Raises UserError if the loss compares the heads of attention, and these differ in number or width."""
+        (count, width), (given, wide) = (
+            (one.num_attention_heads, one.head_dim) for one in (student, self.weights.config)
+        )
+        if "attention" in self.loss and (count, width) != (given, wide):
+            raise UserError(
+                f"--teacher-loss attention compares heads, but the teacher has {given} of {wide} units and the student "
+                f"{count} of {width}; leave that part out, or give both the same heads"
+            )
+
     def encoder(self) -> AlbertModel:
         """The teacher, fp32, on the CPU."""
         with torch.device("meta"):

@@ -73,7 +73,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
         metavar="DIR",
     )
     teacher_loss: tuple[str, ...] = flag(
-        "weights of the parts of the loss with --teacher: states, layers, pooled, similarity",
+        "weights of the parts of the loss with --teacher: states, layers, attention, pooled, similarity",
         ("states=1", "pooled=1", "similarity=1"),
         metavar="PART=WEIGHT",
     )

@@ -73,10 +73,15 @@ def test_the_distances_are_those_of_each_sequence_alone():
             here = batch.sequence_ids[row] == number
             inputs = {"input_ids": torch.from_numpy(batch.input_ids[row, here][None])}
             inputs["token_type_ids"] = torch.from_numpy(batch.token_type_ids[row, here][None])
-            own, goal = student.albert(**inputs).hidden_states, encoder(**inputs).hidden_states
+            outputs = student.albert(**inputs, keep_contexts=True), encoder(**inputs, keep_contexts=True)
+            own, goal = (one.hidden_states for one in outputs)
             wanted["states"] += (1 - cosine_similarity(own[-1][0], goal[-1][0])).sum()
             for one, other in zip(own[1:], goal[1:], strict=True):
                 wanted["layers"] += (1 - cosine_similarity(one[0], other[0])).sum() / 4
+            for one, other in zip(*(output.contexts for output in outputs), strict=True):
+                for head in range(0, 32, 8):
+                    of_head = cosine_similarity(one[0, :, head : head + 8], other[0, :, head : head + 8])
+                    wanted["attention"] += (1 - of_head).sum() / (4 * 4)
             means.append((own[-1][0].mean(0), goal[-1][0].mean(0)))
             wanted["pooled"] += 1 - cosine_similarity(*means[-1], dim=0)
             tokens, sequences = tokens + int(here.sum()), sequences + 1
@@ -140,7 +145,8 @@ def test_what_a_student_shares_starts_as_a_mean_and_embeddings_start_near_those_
 
 
 def test_a_teacher_of_another_width_is_projected_and_is_no_part_of_the_model():
-    teacher = make_teacher(hidden_size=48, embedding_size=48, intermediate_size=64)
+    loss = [f"{name}=1" for name in PARTS if name != "attention"]
+    teacher = make_teacher(loss, hidden_size=48, embedding_size=48, intermediate_size=64)
     student = make_student(teacher, hidden_size=32, num_attention_heads=4, intermediate_size=48)
     before = {name: tensor.clone() for name, tensor in student.state_dict().items()}
     start_as_teacher(student, teacher, torch.ones(VOCABULARY))
@@ -149,7 +155,8 @@ def test_a_teacher_of_another_width_is_projected_and_is_no_part_of_the_model():
     assert "albert.encoder.feed_forward.0.output.weight" in kept  # the inner widths differ
     directions = principal_directions(teacher.encoder(), 32)
     torch.testing.assert_close(directions @ directions.T, torch.eye(32), rtol=0, atol=1e-4)
-    assert all(value.isfinite() and value > 0 for value in student(**tensors(read_batch())).distances)
+    found = student(**tensors(read_batch())).distances._asdict()
+    assert all(value.isfinite() and value > 0 for name, value in found.items() if name != "attention")
     assert student.state_dict().keys() == AlbertForPreTraining(student.config).state_dict().keys()
 
 
@@ -176,6 +183,7 @@ def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(ta
         ({"--teacher-loss": ["states=1", "states=2"]}, "each part once"),
         ({"--teacher-loss": "states=nan"}, "PART=WEIGHT"),
         ({"--teacher-loss": "states=0"}, "asks nothing of the teacher"),
+        ({"--teacher-loss": "attention=1", "--model-args": "num_attention_heads=2"}, "teacher has 4 of 8 .* 2 of 16"),
     ],
 )
 def test_what_is_wrong_with_the_flags_is_said(taught, flags, message):
