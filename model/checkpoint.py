@@ -1,8 +1,7 @@
 """Saves and loads models in the project's own format, which can hold every model that `AlbertConfig` describes.
 
 A checkpoint is a directory with albert.json (the configuration) and albert.safetensors (the tensors, under the names
-of the state dict). The format of `transformers` (`model.huggingface`) cannot express some models, such as SQuAD 2.0's
-head.
+of the state dict). The format of `transformers` (`model.huggingface`) lacks some heads, such as that of SQuAD 2.0.
 """
 
 import json

@@ -97,7 +97,7 @@ class AlbertForDistillation(AlbertForPreTraining):
         states, goals = encoded.hidden_states, taught.hidden_states  # (B, S, H) and (B, S, H') each
         own, goal = states[-1], self._project(goals[-1])  # (B, S, H)
         # The layer of the teacher for each of the student's.
-        chosen = [round(layer * (len(goals) - 1) / (len(states) - 1)) for layer in range(1, len(states))]
+        chosen = taught_layers(len(states) - 1, len(goals) - 1)
         is_token, is_sequence = members.any(1), members.any(-1)  # (B, S) and (B, P)
         sums = dict.fromkeys(PARTS, torch.zeros((), device=own.device))  # () each
         if "states" in self._parts:
@@ -128,6 +128,11 @@ class AlbertForDistillation(AlbertForPreTraining):
             return hidden
         self._directions = self._directions.to(hidden)
         return hidden @ self._directions.T
+
+
+def taught_layers(layers: int, of_teacher: int) -> list[int]:
+    """The layer of a teacher, from 1, that each of the student's layers learns: taken evenly, the last one last."""
+    return [-(-layer * of_teacher // layers) for layer in range(1, layers + 1)]
 
 
 def sequence_members(sequence_ids: Tensor | None, sequences: int) -> Tensor:

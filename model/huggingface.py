@@ -193,7 +193,7 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
     heads = (own for own in empty_model(config).state_dict() if own not in expected)
     own_tensors = {own: tensors.pop(names.of(own)) for own in (*expected, *heads) if names.of(own) in tensors}
     check_tensors(directory, expected, {own: own_tensors[own] for own in expected if own in own_tensors})
-    if SHARED_GROUPS in fields:
+    if config.parameter_sharing in ("attention", "ffn") and SHARED_GROUPS in fields:
         config, own_tensors = _share_again(config, fields[SHARED_GROUPS], own_tensors)
     return config, own_tensors | tensors, fields
 
@@ -251,7 +251,9 @@ def _layers_in_full(config: AlbertConfig, state: dict[str, Tensor]) -> dict[str,
     full = {own: tensor for own, tensor in state.items() if not own.startswith("albert.encoder.")}
     for layer, block in _block_of_layer(config).items():
         used = [own for own in state if own.startswith(block)]
-        full |= {layer + own.removeprefix(block): state[own].clone() for own in used}  # a file has no second names
+        full |= {
+            layer + own.removeprefix(block): state[own].clone() for own in used
+        }  # safetensors refuses shared memory
     return full
 
 
@@ -264,8 +266,9 @@ def _share_again(
     for own, tensor in tensors.items():
         layer = ".".join(own.split(".")[:4]) + "."
         name = blocks[layer] + own.removeprefix(layer) if layer in blocks else own
-        if not torch.equal(shared.setdefault(name, tensor), tensor):
+        if name in shared and not torch.equal(shared[name], tensor):
             return config, tensors
+        shared[name] = tensor
     return config_of_groups, shared
 
 

@@ -23,7 +23,7 @@ from torch.nn import functional
 from common.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel
 from model.config import ExecutionOptions
-from model.distillation import PARTS, AlbertForDistillation, principal_directions
+from model.distillation import PARTS, AlbertForDistillation, principal_directions, taught_layers
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 
 EMBEDDING_SIZE = 128
@@ -52,19 +52,19 @@ class Teacher:
         return {"weights": self.digest, "loss": self.loss}
 
     def student_config(self) -> AlbertConfig:
-        """The student of a run without --model: the teacher's sizes, one feed-forward network for all layers, a narrow
-        embedding, and no dropout.
+        """The student of a run without --model: the teacher's sizes, a narrow embedding, and no dropout.
 
-        Each layer has an attention of its own, which begins as the teacher's. A mean of all layers has lost the heads
-        that compare words (docs/student.md).
+        If the teacher shares nothing, all layers of the student share one feed-forward network. Each has an attention
+        of its own: a mean of all layers has lost the heads that compare words (docs/student.md).
         """
         config = self.weights.config
+        shares = config.parameter_sharing != "none"
         return dataclasses.replace(
             config,
             embedding_size=min(EMBEDDING_SIZE, config.embedding_size),
             embedding_projection=None,
-            parameter_sharing="ffn",
-            num_hidden_groups=1,
+            parameter_sharing=config.parameter_sharing if shares else "ffn",
+            num_hidden_groups=config.num_hidden_groups if shares else 1,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
             sentence_head=config.sentence_head and "sop",
@@ -140,7 +140,7 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
     for name, tensor in model.state_dict().items():
         if name.startswith("albert.encoder."):
             _, _, kind, block, rest = name.split(".", 4)
-            source = _mean_layer(encoder, kind, rest, int(block), blocks[kind])
+            source = _first_layer(encoder, kind, rest, int(block), blocks[kind], config.num_hidden_layers)
         elif name.startswith(("albert.pooler.", "mlm_head.")) and name in given:
             source = given[name]
         else:
@@ -150,11 +150,18 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
             tensor.copy_(fitted)
 
 
-def _mean_layer(encoder: AlbertModel, kind: str, rest: str, block: int, blocks: int) -> Tensor:
-    """A tensor of a block: the mean of the teacher's layers that fall to it, if they are spread over the blocks."""
+def _first_layer(encoder: AlbertModel, kind: str, rest: str, block: int, blocks: int, layers: int) -> Tensor:
+    """A tensor of a block of a student with `layers` layers.
+
+    It is that of the teacher's layer which a layer with a block of its own learns, or the mean of the teacher's layers
+    that fall to the block, if they are spread over the blocks.
+    """
     modules: nn.ModuleList = getattr(encoder.encoder, kind)
     column, count = 0 if kind == "attention" else 1, len(encoder.encoder.indices)
-    chosen = [layer for layer in range(count) if layer * blocks // count == block] or [block * count // blocks]
+    if blocks == layers:
+        chosen = [taught_layers(layers, count)[block] - 1]
+    else:
+        chosen = [layer for layer in range(count) if layer * blocks // count == block] or [block * count // blocks]
     return torch.stack([modules[encoder.encoder.indices[layer][column]].state_dict()[rest] for layer in chosen]).mean(0)
 
 

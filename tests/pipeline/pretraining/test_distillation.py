@@ -96,6 +96,29 @@ def test_the_distances_are_those_of_each_sequence_alone():
     assert pairs > 0
 
 
+@pytest.mark.parametrize(("layers", "taught"), [(2, (2, 4)), (3, (2, 3, 4)), (8, (1, 1, 2, 2, 3, 3, 4, 4))])
+@torch.no_grad()
+def test_layers_and_heads_of_a_student_of_another_depth_learn_those_of_the_teacher_evenly(layers, taught):
+    teacher = make_teacher()
+    student, batch, encoder = make_student(teacher, num_hidden_layers=layers).eval(), read_batch(), teacher.encoder()
+    start_as_teacher(student, teacher, torch.ones(VOCABULARY))
+    for block, layer in zip(student.albert.encoder.attention, taught, strict=True):
+        assert torch.equal(block.dense.weight, encoder.encoder.attention[layer - 1].dense.weight)
+    found = student(**tensors(batch)).distances
+    inputs = {name: tensors(batch)[name] for name in ("input_ids", "token_type_ids", "position_ids", "sequence_ids")}
+    own, goal = student.albert(**inputs, keep_contexts=True), encoder(**inputs, keep_contexts=True)
+    tokens, wanted = inputs["sequence_ids"] >= 0, 0.0
+    for number, layer in enumerate(taught):
+        heads = (one.unflatten(-1, (4, 8)) for one in (own.contexts[number], goal.contexts[layer - 1]))
+        wanted += (1 - cosine_similarity(*heads, dim=-1))[tokens].sum() / (4 * layers)
+    assert float(found.attention) == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_a_student_of_a_teacher_that_shares_its_layers_shares_them_too():
+    config = make_teacher(parameter_sharing="all", num_hidden_groups=2).student_config()
+    assert (config.parameter_sharing, config.num_hidden_groups) == ("all", 2)
+
+
 def test_the_summary_is_the_loss_and_its_parts():
     teacher = make_teacher(("states=1", "similarity=3"))
     student, batch, task = make_student(teacher), read_batch(), task_of(teacher)
@@ -110,7 +133,7 @@ def test_the_summary_is_the_loss_and_its_parts():
 
 
 def test_empty_rows_and_the_heads_have_gradients_of_zero():
-    teacher = make_teacher(("states=1", "pooled=1", "similarity=1", "layers=1"))
+    teacher = make_teacher()
     student, task = make_student(teacher), task_of(teacher)
     output = student(**tensors(blank(3, collator(random_shards(count=12)).shape)))
     loss = task.loss(output, task.label_counts([read_batch()]), 2)
