@@ -2,12 +2,24 @@
 
 import pytest
 import torch
+import transformers
 from deepspeed.runtime import lr_schedules
 
 from common.errors import UserError
 from pipeline.training import schedule
 
 PEAK = 0.00176
+
+
+@pytest.mark.parametrize("warmup", [0, 7])
+def test_a_linear_warmup_and_decay_is_that_of_transformers(warmup: int) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+    theirs = transformers.get_linear_schedule_with_warmup(optimizer, warmup, 30)
+    ours = schedule.from_config({"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}}, PEAK, warmup, 30)
+    for step in range(30):
+        assert ours(step) == pytest.approx(theirs.get_last_lr()[0], rel=1e-12)
+        optimizer.step()
+        theirs.step()
 
 
 @pytest.mark.parametrize(
