@@ -251,9 +251,8 @@ def _layers_in_full(config: AlbertConfig, state: dict[str, Tensor]) -> dict[str,
     full = {own: tensor for own, tensor in state.items() if not own.startswith("albert.encoder.")}
     for layer, block in _block_of_layer(config).items():
         used = [own for own in state if own.startswith(block)]
-        full |= {
-            layer + own.removeprefix(block): state[own].clone() for own in used
-        }  # safetensors refuses shared memory
+        # safetensors refuses tensors that share memory.
+        full |= {layer + own.removeprefix(block): state[own].clone() for own in used}
     return full
 
 

@@ -140,7 +140,7 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
     for name, tensor in model.state_dict().items():
         if name.startswith("albert.encoder."):
             _, _, kind, block, rest = name.split(".", 4)
-            source = _first_layer(encoder, kind, rest, int(block), blocks[kind], config.num_hidden_layers)
+            source = _initial_tensor(encoder, kind, rest, int(block), blocks[kind], config.num_hidden_layers)
         elif name.startswith(("albert.pooler.", "mlm_head.")) and name in given:
             source = given[name]
         else:
@@ -150,7 +150,7 @@ def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tens
             tensor.copy_(fitted)
 
 
-def _first_layer(encoder: AlbertModel, kind: str, rest: str, block: int, blocks: int, layers: int) -> Tensor:
+def _initial_tensor(encoder: AlbertModel, kind: str, rest: str, block: int, blocks: int, layers: int) -> Tensor:
     """A tensor of a block of a student with `layers` layers.
 
     It is that of the teacher's layer which a layer with a block of its own learns, or the mean of the teacher's layers
