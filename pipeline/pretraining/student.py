@@ -78,7 +78,8 @@ class Teacher:
         if "attention" in self.loss and (count, width) != (given, wide):
             raise UserError(
                 f"--teacher-loss attention compares heads, but the teacher has {given} of {wide} units and the student "
-                f"{count} of {width}; leave that part out, or give both the same heads"
+                f"{count} of {width}; leave that part out (--teacher-loss states=1 layers=0.5 pooled=1 similarity=5), "
+                "or give both the same heads"
             )
 
     def encoder(self) -> AlbertModel:

@@ -74,7 +74,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     )
     teacher_loss: tuple[str, ...] = flag(
         "weights of the parts of the loss with --teacher: states, layers, attention, pooled, similarity",
-        ("states=1", "pooled=1", "similarity=1"),
+        ("states=1", "layers=0.5", "attention=2", "pooled=1", "similarity=5"),
         metavar="PART=WEIGHT",
     )
     model_args: tuple[str, ...] = flag(
