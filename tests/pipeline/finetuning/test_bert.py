@@ -1,5 +1,7 @@
 """A published BERT with WordPiece is fine-tuned and comes back as a BERT of `transformers`."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,12 +11,13 @@ from data_prep.text.vocabulary import Vocabulary
 from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES
 from pipeline import finetune
 from pipeline.checkpoint.initial_weights import read_initial_weights
+from pipeline.data import sampler
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 from tests.data_prep import corpora
 from tests.model.examples import randomise
-from tests.pipeline.finetuning.finetune_runs import be_no_rank, words
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, start_ranks, words
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +85,50 @@ def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_p
     assert again.vocabulary.pieces[:5] == list(SPECIAL_PIECES)
     embeddings = "albert.embeddings.word_embeddings.weight"
     torch.testing.assert_close(again.tensors[embeddings], first.tensors[embeddings], atol=0.05, rtol=0)
+
+
+def test_a_plain_loop_with_transformers_has_the_same_loss_at_every_step(published, data, tmp_path):
+    """Without dropout, on the same batches: theirs are padded, ours are packed and trained by DeepSpeed."""
+    head, run, steps, batch_size = tmp_path / "head", tmp_path / "run", 20, 8
+    some = words(data._replace(init=published), "mrpc", head, "--steps", "2", "--batch-size", "8")
+    config = {
+        "train_batch_size": batch_size,
+        "gradient_clipping": 0.5,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.003, "eps": 1e-6, "weight_decay": 0.1}},
+        "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}},
+    }
+    (tmp_path / "adamw.json").write_text(json.dumps(config))
+    command = words(data._replace(init=head), "mrpc", run, "--steps", steps, "--log-interval", "1", "--dropout", "0")
+    command += ["--classifier-dropout", "0", "--deepspeed_config", str(tmp_path / "adamw.json"), "--precision", "fp32"]
+    for one in ([*some, "--precision", "fp32"], command):  # DeepSpeed starts once in a process
+        (rank,) = start_ranks(tmp_path, 1, one)
+        assert rank.status() == 0, rank.stderr
+    ours = [record["loss"] for record in records(run) if record["split"] == "train"]
+
+    none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"), 0.0)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(head / "export", **none).train()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(head / "export")
+    plain = [name.endswith("bias") or "LayerNorm" in name for name, _ in model.named_parameters()]
+    groups = [
+        {"params": [one for one, is_in in zip(model.parameters(), plain) if is_in == which], "weight_decay": decay}
+        for which, decay in ((False, 0.1), (True, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=0.003, eps=1e-6)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 2, steps)
+    train, theirs = reading.read(TASKS["mrpc"], str(data.glue))["train"], []
+    for step in range(steps):
+        _, chosen = sampler.rows_at(sampler.step_positions(step, 0, 0, 1, batch_size, batch_size), len(train), 0)
+        examples = [train[index] for index in chosen]
+        inputs = tokenizer(
+            [one.first for one in examples], [one.second for one in examples], padding=True, truncation=True,
+            max_length=64, return_tensors="pt",
+        )  # fmt: skip
+        loss = model(**inputs, labels=torch.tensor([one.label for one in examples])).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        theirs.append(loss.item())
+    np.testing.assert_allclose(ours, theirs, rtol=2e-5)
+    assert np.ptp(theirs) > 0.1, "the test has lost its power"
