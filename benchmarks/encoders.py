@@ -6,14 +6,15 @@ Both systems get the same files, hyperparameters, optimizer, steps and seeds. Th
 scored on the dev set: no step is chosen by it. `--systems this random` compares an encoder of this project with random
 weights in the same shape instead.
 
-Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after the last part, and an interrupted run of
-`pipeline.finetune` resumes. The page is written from the parts that are there, after each of them.
+Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after the last part; an interrupted one begins
+anew, so that its processor time is known. The page is written from the parts that are there, after each of them.
 """
 
 import json
 import math
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -147,6 +148,7 @@ def run_this(args: Any, name: str, system: str, seed: int) -> None:
     task = find_task(name)
     steps, warmup = length_of(args, len(reading.read(task, args.data)["train"]))
     run = args.out / name / f"{system}-{seed}"
+    shutil.rmtree(run, ignore_errors=True)
     run.parent.mkdir(parents=True, exist_ok=True)
     params = {"lr": args.learning_rate, "betas": [0.9, 0.999], "eps": EPS, "weight_decay": WEIGHT_DECAY}
     json_path = args.out / "adamw.json"

@@ -54,6 +54,9 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
     export(tmp_path / "init", corpus.vocabulary, num_hidden_layers=1, intermediate_size=32)
     words = ["--init", str(tmp_path / "init"), "--data", str(tmp_path / "glue"), "--out", str(tmp_path / "work")]
     words += ["--tasks", "stsb", "--seeds", "1", "--epochs", "1", "--max-length", "32"]
+    left = tmp_path / "work" / "stsb" / "this-0"  # of an interrupted part, which begins anew
+    left.mkdir(parents=True)
+    (left / "settings.json").write_text("{")
     assert encoders.main(words) == 0
     parts = {path.name: path.read_text() for path in (tmp_path / "work" / "stsb").glob("*.json")}
     assert parts.keys() == {"this-0.json", "trainer-0.json"}
