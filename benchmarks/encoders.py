@@ -98,7 +98,7 @@ def parts_of(args: Any) -> Iterator[tuple[str, str, int]]:
 def settings_of(args: Any) -> dict[str, Any]:
     """What all parts of a page have in common."""
     names = ("epochs", "batch_size", "learning_rate", "max_length", "precision", "threads")
-    return {"init": args.init.resolve().name, "schedule": "linear"} | {name: getattr(args, name) for name in names}
+    return {"init": args.init.absolute().name, "schedule": "linear"} | {name: getattr(args, name) for name in names}
 
 
 def read_part(args: Any, path: Path) -> dict[str, Any]:
