@@ -273,8 +273,8 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
         precision: "auto" (the JSON's, or the nearest that the hardware has), "config" (the JSON's, or an error), or
             "fp16", "bf16" or "fp32", which override the JSON.
     Raises:
-        UserError: the batch sizes contradict each other, the hardware lacks the precision, fp16 at ZeRO stage 0, or
-            see `launcher.check_batch`.
+        UserError: the batch sizes contradict each other, the hardware lacks the precision, ZeRO stage 0 cannot train in
+            it, or see `launcher.check_batch`.
     """
     launcher.check_batch(config)
     config = copy.deepcopy(config)
@@ -290,11 +290,12 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
         "gradient_accumulation_steps": accumulation,
     }
     chosen, note = choose_precision(config, hardware, precision)
-    if chosen == "fp16" and not config.get("zero_optimization", {}).get("stage"):
-        raise UserError(
-            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; set "
-            '"zero_optimization": {"stage": 1}, on one GPU as well'
-        )
+    accumulated_in = config.get("data_types", {}).get("grad_accum_dtype", chosen)
+    if not config.get("zero_optimization", {}).get("stage") and (chosen == "fp16" or accumulated_in != chosen):
+        problem = f"cannot accumulate gradients of {chosen} in {accumulated_in}"
+        if chosen == "fp16":
+            problem = "divides gradients by a loss scale that never multiplied the loss"
+        raise UserError(f'{chosen} at ZeRO stage 0 {problem}; set "zero_optimization": {{"stage": 1}}, also on one GPU')
     for kind in ("fp16", "bf16"):
         if kind == chosen:
             config[kind] = {**config.get(kind, {}), "enabled": True}

@@ -1,4 +1,4 @@
-"""Workarounds for DeepSpeed bugs. `deepspeed_config` leaves out the keys for which there is none.
+"""Workarounds for what DeepSpeed does wrong, or slowly. `deepspeed_config` leaves out the keys for which there is none.
 
 Written for the version in `DEEPSPEED`; paths below are inside the `deepspeed` package.
 tests/pipeline/engine/test_workarounds.py shows each bug without its workaround. When a new DeepSpeed fixes a bug, that
@@ -6,11 +6,13 @@ test fails and says that the workaround can be removed.
 """
 
 import importlib
+import math
 from typing import Any
 
 import deepspeed
 import torch
 from deepspeed import DeepSpeedEngine
+from torch import Tensor
 
 from common.errors import UserError
 from pipeline.engine.lamb import squared_norms
@@ -44,6 +46,8 @@ def apply(engine: DeepSpeedEngine) -> None:
     undo_first_step(engine)
     grow_loss_scale_after_step(engine)
     clip_by_exact_norm(engine)
+    step_in_few_passes(engine)
+    skip_sums_of_one_rank(engine)
 
 
 def undo_first_step(engine: DeepSpeedEngine) -> None:
@@ -92,8 +96,8 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
 
     runtime/utils.py, `clip_grad_norm_`, sums squares in fp32, where the other stages use float64. On a CPU the norm is
     7e-5 off for a tensor of 4 million elements and 5e-3 for 67 million. The engine does not keep the norm, and computes
-    none where the JSON does not clip (runtime/engine.py, `_take_model_step`). bf16 at stage 0 and `bf16_optimizer.py`
-    have the same inaccuracy, but it is below bf16's own rounding.
+    none where the JSON does not clip (runtime/engine.py, `_take_model_step`). `bf16_optimizer.py` has the same
+    inaccuracy, but it is below bf16's own rounding.
     """
     if engine.zero_optimization_stage() > 0 or engine.fp16_enabled() or engine.bfloat16_enabled():
         return
@@ -101,10 +105,54 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
     @torch.no_grad()
     def clip(*_: Any) -> None:
         gradients = [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
-        engine._global_grad_norm = norm = squared_norms(gradients).sum().sqrt()
-        if engine.gradient_clipping() > 0.0:
-            factor = (engine.gradient_clipping() / (norm + 1e-6)).clamp(max=1.0)
-            torch._foreach_mul_(gradients, factor.float())
+        engine._global_grad_norm = _clip(gradients, engine.gradient_clipping())
 
     engine.clip_fp32_gradients = lambda: None
     engine.basic_optimizer.register_step_pre_hook(clip)
+
+
+def _clip(gradients: list[Tensor], limit: float) -> Tensor:
+    """Scales fp32 gradients down to a norm of `limit`; 0 for none. Returns the exact norm before that, float64 ()."""
+    norm = squared_norms(gradients).sum().sqrt()
+    if limit > 0.0:
+        torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0).float())
+    return norm
+
+
+def step_in_few_passes(engine: DeepSpeedEngine) -> None:
+    """Makes steps in bf16 at stage 0 read the gradients less often, with the exact norm.
+
+    runtime/fp16/unfused_optimizer.py, `step`, looks in each gradient for infinities, computes its norm from a copy in
+    fp32, and makes another copy to scale. A GPU is waited for three times for each tensor. The norm alone shows all.
+    """
+    if engine.zero_optimization_stage() > 0 or not engine.bfloat16_enabled():
+        return
+    optimizer = engine.optimizer
+    masters = [master for group in optimizer.fp32_groups for master in group]
+    parameters = [parameter for group in optimizer.fp16_groups for parameter in group]
+
+    @torch.no_grad()
+    def step(closure: Any = None) -> None:
+        for master, parameter in zip(masters, parameters):
+            master.grad = torch.zeros_like(master) if parameter.grad is None else parameter.grad.float()
+        norm = _clip([master.grad for master in masters], engine.gradient_clipping()).item()
+        optimizer.overflow = not math.isfinite(norm)
+        if optimizer.overflow:
+            optimizer._skip_invalid_grad_norm()
+            return
+        optimizer._global_grad_norm = norm
+        optimizer.optimizer.step()
+        torch._foreach_copy_(parameters, masters)
+        for master in masters:
+            master.grad = None
+
+    optimizer.step = step
+
+
+def skip_sums_of_one_rank(engine: DeepSpeedEngine) -> None:
+    """Leaves out the sum of gradients over ranks at stage 0 if there is one rank.
+
+    runtime/engine.py, `allreduce_gradients`, would copy all of them into a buffer and back.
+    """
+    if engine.zero_optimization_stage() == 0 and engine.dp_world_size == 1:
+        engine.enable_backward_allreduce = False

@@ -29,6 +29,9 @@ def show_bugs() -> dict[str, Any]:
     found["first step"] = training.difference(training.full(engine), training.model_weights(engine))
     zero_layout.attach(engine)
     found["first step mended"] = training.difference(training.full(engine), training.model_weights(engine))
+    before = training.full(engine)
+    training.train(engine, 0, 1, factor=math.inf)
+    found["not finite"] = engine.skipped_steps, training.difference(training.full(engine), before)
     training.close(engine)
 
     no_clip = {"gradient_clipping": 0.0}
@@ -113,6 +116,11 @@ def found_bugs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
 def test_bf16_at_stage_0_steps_before_training(found_bugs: dict[Any, Any]) -> None:
     assert found_bugs["first step"] > 1e-3, FIXED
     assert found_bugs["first step mended"] == 0.0
+
+
+@pytest.mark.slow
+def test_bf16_at_stage_0_skips_a_step_with_gradients_that_are_not_finite(found_bugs: dict[Any, Any]) -> None:
+    assert found_bugs["not finite"] == (1, 0.0)
 
 
 @pytest.mark.slow
