@@ -1,16 +1,16 @@
 """fp16 with clipping and a dynamic loss scale, on two ranks, beside the same training in float64."""
 
 import math
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
+from pipeline.engine import engine_state
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.training import claim_fp16
-
-pytestmark = pytest.mark.slow
 
 STEPS, OVERFLOWING, WINDOW, POWER = 9, 4, 3, 8
 CASES = [(1, 1), (1, 3), (2, 3), (3, 3)]
@@ -69,6 +69,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Trained]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"stage {case[0]}, {case[1]} accumulated")
 def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_float64(
     case: tuple[int, int], trained: dict[Any, Trained]
@@ -86,3 +87,16 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_f
     )
     assert training.difference(change, wanted_change) < 0.004  # of what training has changed
     assert training.difference(found.exp_avg, wanted["exp_avg"]) < 0.006  # micro-batches are added up in fp16
+
+
+def test_only_the_loss_scale_s_floor_is_named() -> None:
+    errors = iter([Exception("Current loss scale already at minimum"), ZeroDivisionError("row 7")])
+
+    def fail() -> None:
+        raise next(errors)
+
+    engine: Any = SimpleNamespace(step=fail, fp16_enabled=lambda: True, optimizer=SimpleNamespace(cur_scale=4.0))
+    with pytest.raises(engine_state.LossScaleAtFloor, match=r"^4$"):
+        engine_state.step(engine)
+    with pytest.raises(ZeroDivisionError):
+        engine_state.step(engine)

@@ -116,11 +116,7 @@ def found_bugs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
 def test_bf16_at_stage_0_steps_before_training(found_bugs: dict[Any, Any]) -> None:
     assert found_bugs["first step"] > 1e-3, FIXED
     assert found_bugs["first step mended"] == 0.0
-
-
-@pytest.mark.slow
-def test_bf16_at_stage_0_skips_a_step_with_gradients_that_are_not_finite(found_bugs: dict[Any, Any]) -> None:
-    assert found_bugs["not finite"] == (1, 0.0)
+    assert found_bugs["not finite"] == (1, 0.0), "a step with infinite gradients is skipped"
 
 
 @pytest.mark.slow
