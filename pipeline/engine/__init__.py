@@ -5,7 +5,7 @@ deepspeed_config  reads and checks the DeepSpeed JSON, and fits it to ranks and 
 optimizers        the optimizers that a JSON can name, their parameters and parameter groups
 lamb              LAMB, the optimizer
 zero_layout       finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
-workarounds       workarounds for DeepSpeed bugs
+workarounds       workarounds for what DeepSpeed does wrong, or slowly
 estimates         memory and time of training, by formulas
 hardware          this rank's accelerator; data sheets of GPU kinds
 ranks             this process as a rank: its number and the place to meet, and what it need not import

@@ -292,10 +292,10 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
     chosen, note = choose_precision(config, hardware, precision)
     accumulated_in = config.get("data_types", {}).get("grad_accum_dtype", chosen)
     if not config.get("zero_optimization", {}).get("stage") and (chosen == "fp16" or accumulated_in != chosen):
-        problem = f"cannot accumulate gradients of {chosen} in {accumulated_in}"
+        problem = f"accumulates gradients in {chosen} only; remove data_types.grad_accum_dtype, or set"
         if chosen == "fp16":
-            problem = "divides gradients by a loss scale that never multiplied the loss"
-        raise UserError(f'{chosen} at ZeRO stage 0 {problem}; set "zero_optimization": {{"stage": 1}}, also on one GPU')
+            problem = "divides gradients by a loss scale that never multiplied the loss; set"
+        raise UserError(f'{chosen} at ZeRO stage 0 {problem} "zero_optimization": {{"stage": 1}}, also on one GPU')
     for kind in ("fp16", "bf16"):
         if kind == chosen:
             config[kind] = {**config.get(kind, {}), "enabled": True}

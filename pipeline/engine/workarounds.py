@@ -1,8 +1,8 @@
-"""Workarounds for what DeepSpeed does wrong, or slowly. `deepspeed_config` leaves out the keys for which there is none.
+"""Workarounds for what DeepSpeed does wrong, or slowly.
 
-Written for the version in `DEEPSPEED`; paths below are inside the `deepspeed` package.
-tests/pipeline/engine/test_workarounds.py shows each bug without its workaround. When a new DeepSpeed fixes a bug, that
-test fails and says that the workaround can be removed.
+Written for the version in `DEEPSPEED`; paths below are inside the `deepspeed` package. `deepspeed_config` leaves out
+the keys for which there is no workaround. tests/pipeline/engine/test_workarounds.py shows each bug without its
+workaround. When a new DeepSpeed fixes a bug, that test fails and says that the workaround can be removed.
 """
 
 import importlib
@@ -102,13 +102,22 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
     if engine.zero_optimization_stage() > 0 or engine.fp16_enabled() or engine.bfloat16_enabled():
         return
 
+    parameters = [parameter for parameter in engine.module.parameters() if parameter.requires_grad]
+
     @torch.no_grad()
     def clip(*_: Any) -> None:
-        gradients = [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
+        gradients = [_gradient_of(parameter) for parameter in parameters]
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.grad = gradient
         engine._global_grad_norm = _clip(gradients, engine.gradient_clipping())
 
     engine.clip_fp32_gradients = lambda: None
     engine.basic_optimizer.register_step_pre_hook(clip)
+
+
+def _gradient_of(parameter: Tensor) -> Tensor:
+    """The gradient in fp32. A missing one is zeros, as at stages 1 to 3."""
+    return torch.zeros_like(parameter, dtype=torch.float32) if parameter.grad is None else parameter.grad.float()
 
 
 def _clip(gradients: list[Tensor], limit: float) -> Tensor:
@@ -122,8 +131,8 @@ def _clip(gradients: list[Tensor], limit: float) -> Tensor:
 def step_in_few_passes(engine: DeepSpeedEngine) -> None:
     """Makes steps in bf16 at stage 0 read the gradients less often, with the exact norm.
 
-    runtime/fp16/unfused_optimizer.py, `step`, looks in each gradient for infinities, computes its norm from a copy in
-    fp32, and makes another copy to scale. A GPU is waited for three times for each tensor. The norm alone shows all.
+    runtime/fp16/unfused_optimizer.py, `step`, looks for infinities in each gradient, for which it waits for the GPU. It
+    computes the norm from a copy in fp32, and scales another copy. The norm alone shows whether all are finite.
     """
     if engine.zero_optimization_stage() > 0 or not engine.bfloat16_enabled():
         return
@@ -133,9 +142,10 @@ def step_in_few_passes(engine: DeepSpeedEngine) -> None:
 
     @torch.no_grad()
     def step(closure: Any = None) -> None:
-        for master, parameter in zip(masters, parameters):
-            master.grad = torch.zeros_like(master) if parameter.grad is None else parameter.grad.float()
-        norm = _clip([master.grad for master in masters], engine.gradient_clipping()).item()
+        gradients = [_gradient_of(parameter) for parameter in parameters]
+        for master, gradient in zip(masters, gradients):
+            master.grad = gradient
+        norm = _clip(gradients, engine.gradient_clipping()).item()
         optimizer.overflow = not math.isfinite(norm)
         if optimizer.overflow:
             optimizer._skip_invalid_grad_norm()
@@ -152,7 +162,8 @@ def step_in_few_passes(engine: DeepSpeedEngine) -> None:
 def skip_sums_of_one_rank(engine: DeepSpeedEngine) -> None:
     """Leaves out the sum of gradients over ranks at stage 0 if there is one rank.
 
-    runtime/engine.py, `allreduce_gradients`, would copy all of them into a buffer and back.
+    runtime/engine.py, `allreduce_gradients`, would copy all of them into a buffer and back. The zeros
+    that it puts in the place of missing gradients are put there by the two functions above as well.
     """
     if engine.zero_optimization_stage() == 0 and engine.dp_world_size == 1:
         engine.enable_backward_allreduce = False

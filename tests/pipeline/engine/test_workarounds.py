@@ -32,7 +32,16 @@ def show_bugs() -> dict[str, Any]:
     before = training.full(engine)
     training.train(engine, 0, 1, factor=math.inf)
     found["not finite"] = engine.skipped_steps, training.difference(training.full(engine), before)
+    training.train(engine, 1, 2)
+    found["finite again"] = engine.skipped_steps, training.difference(training.full(engine), before)
     training.close(engine)
+
+    for stage in (0, 1):
+        engine = training.make_engine(training.config(stage, "bf16", 2))
+        training.train(engine, 0, 1)
+        found["bf16 norm", stage] = float(engine.get_global_grad_norm())
+        found["bf16", stage] = training.full(engine, "exp_avg")
+        training.close(engine)
 
     no_clip = {"gradient_clipping": 0.0}
     growing = {"fp16": {"loss_scale_window": 1, "initial_scale_power": 8}, **no_clip}
@@ -116,7 +125,16 @@ def found_bugs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
 def test_bf16_at_stage_0_steps_before_training(found_bugs: dict[Any, Any]) -> None:
     assert found_bugs["first step"] > 1e-3, FIXED
     assert found_bugs["first step mended"] == 0.0
-    assert found_bugs["not finite"] == (1, 0.0), "a step with infinite gradients is skipped"
+
+
+@pytest.mark.slow
+def test_bf16_at_stage_0_clips_as_stage_1_and_skips_a_step_that_is_not_finite(found_bugs: dict[Any, Any]) -> None:
+    assert found_bugs["not finite"] == (1, 0.0)
+    assert found_bugs["finite again"][0] == 1
+    assert found_bugs["finite again"][1] > 1e-3
+    assert found_bugs["bf16 norm", 1] > training.CLIP
+    assert found_bugs["bf16 norm", 0] == pytest.approx(found_bugs["bf16 norm", 1], rel=0.01)
+    assert training.difference(found_bugs["bf16", 0], found_bugs["bf16", 1]) < 0.01
 
 
 @pytest.mark.slow
