@@ -162,8 +162,8 @@ def step_in_few_passes(engine: DeepSpeedEngine) -> None:
 def skip_sums_of_one_rank(engine: DeepSpeedEngine) -> None:
     """Leaves out the sum of gradients over ranks at stage 0 if there is one rank.
 
-    runtime/engine.py, `allreduce_gradients`, would copy all of them into a buffer and back. The zeros
-    that it puts in the place of missing gradients are put there by the two functions above as well.
+    runtime/engine.py, `allreduce_gradients`, would copy all of them into a buffer and back. It also puts zeros in the
+    place of missing gradients; the two functions above do so as well.
     """
     if engine.zero_optimization_stage() == 0 and engine.dp_world_size == 1:
         engine.enable_backward_allreduce = False

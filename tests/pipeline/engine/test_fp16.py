@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import torch
@@ -90,11 +91,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_f
 
 
 def test_only_the_loss_scale_s_floor_is_named() -> None:
-    errors = iter([Exception("Current loss scale already at minimum"), ZeroDivisionError("row 7")])
-
-    def fail() -> None:
-        raise next(errors)
-
+    fail = mock.Mock(side_effect=[Exception("Current loss scale already at minimum"), ZeroDivisionError("row 7")])
     engine: Any = SimpleNamespace(step=fail, fp16_enabled=lambda: True, optimizer=SimpleNamespace(cur_scale=4.0))
     with pytest.raises(engine_state.LossScaleAtFloor, match=r"^4$"):
         engine_state.step(engine)
