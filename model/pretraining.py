@@ -102,7 +102,7 @@ class AlbertForPreTraining(ModelWithHead):
         mlm_logits, mlm_sums, sentence_logits = None, _NO_SUMS, None
         word_embeddings = self.albert.embeddings.word_embeddings.weight  # (V, E)
         if self._chunked_loss and self.training and masked_labels is not None:
-            mlm_sums = self.mlm_head.sums(predicted, word_embeddings, masked_labels)
+            mlm_sums = self.mlm_head(predicted, word_embeddings, masked_labels)
         else:
             mlm_logits = self.mlm_head(predicted, word_embeddings)  # (B, M, V)
             if masked_labels is not None:

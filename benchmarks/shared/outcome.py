@@ -20,6 +20,7 @@ BY_THE_CLOCK = frozenset(
         "tokens_per_second_per_gpu",
         "rows_per_second_per_gpu",
         "tflops_per_gpu",
+        "peak_share",
         "data_wait_share",
         "peak_memory_gb",
     }

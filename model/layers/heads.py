@@ -30,17 +30,18 @@ class MaskedTokenHead(nn.Module):
         self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # (V,)
 
-    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
-        """Returns the logits (B, M, V) of hidden states (B, M, H), given `word_embeddings` (V, E)."""
-        return linear(self._embed(hidden), word_embeddings, self.bias)  # (B, M, V)
+    def forward(
+        self, hidden: Tensor, word_embeddings: Tensor, labels: Tensor | None = None
+    ) -> "Tensor | ClassificationSums":
+        """Returns the logits (B, M, V) of hidden states (B, M, H), given `word_embeddings` (V, E).
 
-    def sums(self, hidden: Tensor, word_embeddings: Tensor, labels: Tensor) -> "ClassificationSums":
-        """The `classification_sums` of the logits against int64 `labels` (B, M). Never holds all logits."""
-        embedded = self._embed(hidden).flatten(0, -2)  # (N, E)
-        return chunked_sums(embedded, word_embeddings, self.bias, labels.flatten())
-
-    def _embed(self, hidden: Tensor) -> Tensor:
-        return self.layer_norm(self.activation(self.dense(hidden)))  # (B, M, E)
+        With int64 `labels` (B, M) it returns their `classification_sums` instead, and never holds all logits. Both are
+        here because ZeRO stage 3 gathers the parameters of a module when its `forward` is called.
+        """
+        embedded = self.layer_norm(self.activation(self.dense(hidden)))  # (B, M, E)
+        if labels is None:
+            return linear(embedded, word_embeddings, self.bias)  # (B, M, V)
+        return chunked_sums(embedded.flatten(0, -2), word_embeddings, self.bias, labels.flatten())
 
 
 class Pooler(nn.Module):

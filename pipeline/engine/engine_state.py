@@ -1,5 +1,6 @@
 """A DeepSpeed engine: makes it, makes its steps, reads its metrics, and reads and sets all that a checkpoint holds."""
 
+import importlib
 import logging
 import warnings
 from collections import Counter
@@ -30,7 +31,7 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     Returns:
         The engine, ready to train, and a description of the optimizer's parameter groups.
     """
-    _silence_expected_warnings()
+    _silence_expected_output()
     # The trainer sets the learning rate of every step, with and without a `scheduler` block
     # (pipeline/training/schedule.py).
     settings = {key: value for key, value in config.json.items() if key != "scheduler"}
@@ -46,13 +47,15 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     return engine, description
 
 
-def _silence_expected_warnings() -> None:
-    """Drops two warnings of every run that need no action."""
+def _silence_expected_output() -> None:
+    """Drops what DeepSpeed tells of every run and needs no action: two warnings, and reports of the memory in use."""
     # DeepSpeed 0.19.8 calls two collectives by names that torch 2.13 deprecates.
     old_names = ".*(all_gather_into_tensor|reduce_scatter_tensor).*"
     warnings.filterwarnings("ignore", message=old_names, category=FutureWarning)
     # DeepSpeed has not tested the project's LAMB under ZeRO; tests/pipeline/engine/test_lamb.py has.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "untested optimizer" not in record.getMessage())
+    # runtime/bf16_optimizer.py prints them where bf16 gradients are added up in fp32.
+    vars(importlib.import_module("deepspeed.runtime.bf16_optimizer"))["see_memory_usage"] = lambda *_, **__: None
 
 
 class LossScaleAtFloor(RuntimeError):

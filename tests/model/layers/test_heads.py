@@ -47,6 +47,18 @@ def test_chunked_loss_leaves_out_the_logits_in_training_only() -> None:
     assert model.eval()(ids, masked_labels=ids).mlm_logits is not None
 
 
+@pytest.mark.parametrize("chunked_loss", [False, True])
+def test_every_module_with_parameters_is_called(chunked_loss: bool) -> None:
+    # ZeRO stage 3 gathers what a module owns when it is called.
+    model, ids = AlbertForPreTraining(tiny_config(), ExecutionOptions(chunked_loss=chunked_loss)), random_ids(0, 2, 6)
+    owners = {module for module in model.modules() if list(module.parameters(recurse=False))}
+    for module in owners:
+        module.register_forward_hook(lambda module, *_: missed.discard(module))
+    missed = owners.copy()
+    model(ids, masked_labels=ids)
+    assert not missed
+
+
 class Largest(TorchDispatchMode):
     """The number of elements of the largest tensor that an operator made."""
 

@@ -154,6 +154,11 @@ def test_the_gradients_of_an_uneven_batch_are_those_of_one_rank(ended: Ends, fol
         assert (found[name] - gradient).norm() <= 1e-5 * max(gradient.norm(), 1e-4 * whole), name
 
 
+@pytest.mark.parametrize("run", [SPLITS[0], OBJECTIVES[1]], ids=lambda run: run.name)
+def test_deepspeed_prints_nothing(ended: Ends, run: Run) -> None:
+    assert ended(run).stdout.startswith("model: ")
+
+
 def test_a_run_says_what_its_empty_rows_cost(ended: Ends, folder: Path) -> None:
     run = UNEVEN_SPLITS[0]
     said = ended(run).stdout
