@@ -40,6 +40,8 @@ def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
     for stage in (0, 1, 2, 3) if device.type == "cuda" else (0, 1):
         zero = killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
         job = make_job(device, corpus, tmp_path / str(stage), "fp16", fp16=fp16, zero_optimization=zero)
+        # Stage 3 does not compile, and a compiled dropout draws other masks.
+        job = replace(job, flags=[*job.flags, "--compile", "off"])
         if stage == 0:  # DeepSpeed's is wrong there
             with pytest.raises(RuntimeError, match="fp16 at ZeRO stage 0 divides gradients"):
                 job.finish()
