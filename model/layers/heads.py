@@ -35,8 +35,8 @@ class MaskedTokenHead(nn.Module):
     ) -> "Tensor | ClassificationSums":
         """Returns the logits (B, M, V) of hidden states (B, M, H), given `word_embeddings` (V, E).
 
-        With int64 `labels` (B, M) it returns their `classification_sums` instead, and never holds all logits. Both are
-        here because ZeRO stage 3 gathers the parameters of a module when its `forward` is called.
+        With int64 `labels` (B, M) it returns their `classification_sums` instead, and never holds all logits. It is no
+        method of its own, because ZeRO stage 3 gathers the parameters of a module when the module is called.
         """
         embedded = self.layer_norm(self.activation(self.dense(hidden)))  # (B, M, E)
         if labels is None:

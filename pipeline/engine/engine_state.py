@@ -1,6 +1,5 @@
 """A DeepSpeed engine: makes it, makes its steps, reads its metrics, and reads and sets all that a checkpoint holds."""
 
-import importlib
 import logging
 import warnings
 from collections import Counter
@@ -12,6 +11,7 @@ import torch
 import torch.distributed as dist
 import xxhash
 from deepspeed import DeepSpeedEngine
+from deepspeed.runtime import bf16_optimizer
 from torch import Tensor, nn
 
 from pipeline.engine import optimizers, zero_layout
@@ -48,14 +48,14 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
 
 
 def _silence_expected_output() -> None:
-    """Drops what DeepSpeed tells of every run and needs no action: two warnings, and reports of the memory in use."""
+    """Hides output of DeepSpeed that every run has and that needs no action: two warnings, reports of the memory."""
     # DeepSpeed 0.19.8 calls two collectives by names that torch 2.13 deprecates.
     old_names = ".*(all_gather_into_tensor|reduce_scatter_tensor).*"
     warnings.filterwarnings("ignore", message=old_names, category=FutureWarning)
     # DeepSpeed has not tested the project's LAMB under ZeRO; tests/pipeline/engine/test_lamb.py has.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "untested optimizer" not in record.getMessage())
-    # runtime/bf16_optimizer.py prints them where bf16 gradients are added up in fp32.
-    vars(importlib.import_module("deepspeed.runtime.bf16_optimizer"))["see_memory_usage"] = lambda *_, **__: None
+    # It prints them at stage 1 where bf16 gradients are added up in fp32.
+    bf16_optimizer.see_memory_usage = lambda *_, **__: None
 
 
 class LossScaleAtFloor(RuntimeError):
