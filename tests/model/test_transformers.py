@@ -4,14 +4,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 
 from model import AlbertConfig, bert, huggingface
+from model.classification import AlbertForSequenceClassification
 from tests.model.examples import few_examples, gradients, random_ids, randomise
 
 TOLERANCE = 2e-5
@@ -116,41 +117,34 @@ def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> N
     assert model.config == AlbertConfig.preset("bert-base", embedding_size=24, **small)
 
 
-def drawn_gradients(model: Any, inputs: dict[str, Tensor], weights: Tensor, draws: int) -> tuple[Any, Any]:
-    """By the name of a parameter: the mean and the variance of its gradient over draws of dropout."""
-    sums = {name: torch.zeros(2, *parameter.shape) for name, parameter in model.named_parameters()}
-    for _ in range(draws):
-        model.zero_grad()
-        states, pooled = model(**inputs)[:2]
-        ((states * weights).square().sum() + pooled.square().sum()).backward()
-        for name, gradient in gradients(model).items():
-            sums[name] += torch.stack([gradient, gradient**2])
-    means = {name: both[0] / draws for name, both in sums.items()}
-    return means, {name: both[1] / draws - means[name] ** 2 for name, both in sums.items()}
-
-
-@pytest.mark.parametrize("place", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-def test_dropout_changes_gradients_as_it_does_there(place: str) -> None:
-    """Mean and variance of the gradients of many draws are alike: where dropout is, and how much."""
-    draws = 300
-    none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+def test_the_same_draws_of_dropout_train_the_same_model() -> None:
+    """Losses and gradients are those of `transformers`, step by step, when both draw the same masks."""
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 32}
-    fields = {"vocab_size": 50, "max_position_embeddings": 12, **sizes, **none, place: 0.2}
-    reference = transformers.BertForPreTraining(transformers.BertConfig(**fields, attn_implementation="eager"))
+    fields = {"vocab_size": 50, "max_position_embeddings": 12, **sizes, **dropout}
+    reference = transformers.BertForSequenceClassification(transformers.BertConfig(**fields, hidden_act="gelu"))
     randomise(reference, 1)
-    with tempfile.TemporaryDirectory() as directory:
-        reference.save_pretrained(directory)
-        model = huggingface.load(Path(directory)).train()
-    ids, weights = random_ids(2, 4, 12), torch.randn(4, 12, 24, generator=torch.Generator().manual_seed(3))
-    torch.manual_seed(4)
-    inputs = {"input_ids": ids, "token_type_ids": (torch.arange(12) >= 5).long().expand(4, 12)}
-    mean, variance = drawn_gradients(model.albert, inputs, weights, draws)
-    theirs, their_variance = drawn_gradients(reference.bert.train(), inputs, weights, draws)
-    for name, found in mean.items():
-        named = bert.NAMES.of("albert." + name).removeprefix("bert.")
-        spread = variance[name].sum() + their_variance[named].sum()
-        if "key_bias" in name:  # its gradient is 0
-            continue
-        # The squared distance of two means is, on average, the sum of the variances over the number of draws.
-        assert (found - theirs[named]).square().sum() < 3 * spread / draws, name
-        assert 0.8 < variance[name].sum() / their_variance[named].sum() < 1.25, name
+    config = AlbertConfig.preset("bert-base", embedding_size=24, hidden_act="gelu", classifier_dropout_prob=0.2, **fields)
+    model, given = AlbertForSequenceClassification(config, 2), reference.state_dict()
+    model.load_state_dict({name: given[there(name)].clone() for name in model.state_dict()})
+    models = (model.train(), reference.train())
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in models]
+    inputs = {"input_ids": random_ids(2, 4, 12), "token_type_ids": (torch.arange(12) >= 5).long().expand(4, 12)}
+    for step in range(5):
+        losses = []
+        for one in models:
+            one.zero_grad()
+            torch.manual_seed(step)
+            losses.append(functional.cross_entropy(one(**inputs).logits, torch.tensor([0, 1, 1, 0])))
+            losses[-1].backward()
+        assert_near(*losses, f"loss of step {step}")
+        expected = gradients(reference)
+        for name, gradient in gradients(model).items():
+            assert_near(gradient, expected[there(name)], f"gradient of {name} in step {step}")
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def there(name: str) -> str:
+    """The name in `transformers` of a tensor of a model that classifies."""
+    return bert.NAMES.of(name) if name.startswith("albert.") else name
