@@ -32,7 +32,8 @@ from benchmarks.shared import report
 from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.text import markdown_table
-from data_prep.corpus.documents import TRAIN, read_manifest
+from data_prep.corpus import overlaps
+from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
 from data_prep.corpus.work_units import open_corpus, read_texts
 from data_prep.format import shard_manifest as manifests
@@ -87,6 +88,17 @@ def bare_seconds(sentences: list[str], processor: sentencepiece.SentencePiecePro
     return time.perf_counter() - begun, time.process_time() - cpu_begun
 
 
+def comparison_seconds(documents: Path, scratch: Path) -> float:
+    """Processor seconds in which `shards` compares the training documents with the held-out ones."""
+    units = [(unit.first_document, list(read_texts(unit))) for unit in open_corpus([documents], TRAIN).units]
+    begun = time.process_time()
+    overlaps.write_indices(overlaps.plan(open_corpus([documents], HELD_OUT), [], 13), scratch, lambda _: ())
+    search = overlaps.Search(scratch, 13)
+    for first, texts in units:
+        search.find(first, texts)
+    return time.process_time() - begun
+
+
 def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """All measurements; rates are in bytes per second."""
     books, wikipedia = scratch / "books", scratch / "wikipedia"
@@ -127,8 +139,10 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     parts = ["--held-out", 0.1, "--out", scratch / "parts"]
     job("extract", "--source", "books", "--input", args.books, *parts)
     split = ["shards", "--documents", scratch / "parts", "--vocab", args.vocab, "--out"]
-    clean = [timed_job(*split, scratch / f"clean{number}").cpu_seconds for number in range(args.rounds)]
-    kept = [timed_job(*split, scratch / f"kept{n}", "--keep-similar").cpu_seconds for n in range(args.rounds)]
+    shares = [
+        comparison_seconds(scratch / "parts", scratch) / timed_job(*split, scratch / f"clean{number}").cpu_seconds
+        for number in range(args.rounds)
+    ]
 
     return {
         "prose": {"documents": len(texts), "text_bytes": text_bytes, "sentences": len(sentences)},
@@ -146,7 +160,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "extract_books": prose.raw_bytes / extract_books.cpu_seconds,
         "extract_wikipedia": export.raw_bytes / extract_wikipedia.cpu_seconds,
         "dedup": dedup,
-        "clean_share": statistics.median(1 - without / whole for whole, without in zip(clean, kept)),
+        "clean_share": statistics.median(shares),
         "verify": verify_rate(scratch / "one0", packed),
         "peak_bytes": {"shards": max(peaks), "extract": max(extract_books.peak_bytes, extract_wikipedia.peak_bytes)},
         "fill": {"packed": packed.counts.fill, "one pair a row": unpacked.counts.fill},

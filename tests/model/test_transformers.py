@@ -121,10 +121,10 @@ def test_the_same_draws_of_dropout_train_the_same_model() -> None:
     """Losses and gradients are those of `transformers`, step by step, when both draw the same masks."""
     dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 32}
-    fields = {"vocab_size": 50, "max_position_embeddings": 12, **sizes, **dropout}
-    reference = transformers.BertForSequenceClassification(transformers.BertConfig(**fields, hidden_act="gelu"))
+    fields = {"vocab_size": 50, "max_position_embeddings": 12, "hidden_act": "gelu", **sizes, **dropout}
+    reference = transformers.BertForSequenceClassification(transformers.BertConfig(**fields))
     randomise(reference, 1)
-    config = AlbertConfig.preset("bert-base", embedding_size=24, hidden_act="gelu", classifier_dropout_prob=0.2, **fields)
+    config = AlbertConfig.preset("bert-base", embedding_size=24, classifier_dropout_prob=0.2, **fields)
     model, given = AlbertForSequenceClassification(config, 2), reference.state_dict()
     model.load_state_dict({name: given[there(name)].clone() for name in model.state_dict()})
     models = (model.train(), reference.train())
