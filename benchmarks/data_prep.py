@@ -2,11 +2,12 @@
 
     python -m benchmarks.data_prep --books DIR --wikipedia EXPORT --vocab FILE.model [--out benchmarks/results/NAME]
 
-Each job runs as a process of its own, as a user runs it. The seconds of a start are subtracted: they are measured by
-running the same command again, when nothing is left to do. Rounds alternate between one rank, two ranks, and
-SentencePiece alone, which encodes a list of the same normalised sentences. One and two ranks are also compared on
-several copies of the text, because every rank encodes each new word once, and for a short text that takes much of its
-time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of its decompressed XML.
+Each job runs as a process of its own, as a user runs it; only parts of a job are timed in this process. The seconds of
+a start are subtracted: they are measured by running the same command again, when nothing is left to do. Rounds
+alternate between one rank, two ranks, and SentencePiece alone, which encodes a list of the same normalised sentences.
+One and two ranks are also compared on several copies of the text, because every rank encodes each new word once, and
+for a short text that takes much of its time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of
+its decompressed XML.
 
 Rates are per second of processor time. On an idle machine that equals wall-clock time, and it stays close to it when
 other programs use the same cores. Ratios are also given by wall-clock time. Those are only meaningful on an idle
@@ -33,6 +34,7 @@ from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.text import markdown_table
 from data_prep.corpus import overlaps
+from data_prep.corpus.dedup import open_split
 from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
 from data_prep.corpus.work_units import open_corpus, read_texts
@@ -44,6 +46,7 @@ from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
 
 VERIFIED_BYTES = 1 << 30
+RUN_WORDS = 13  # of --not-in-words, which compares with files of tasks: there are none here
 
 
 class Run(NamedTuple):
@@ -89,11 +92,11 @@ def bare_seconds(sentences: list[str], processor: sentencepiece.SentencePiecePro
 
 
 def comparison_seconds(documents: Path, scratch: Path) -> float:
-    """Processor seconds in which `shards` compares the training documents with the held-out ones."""
+    """Processor seconds in which `shards` compares training with held-out documents, here in this process."""
     units = [(unit.first_document, list(read_texts(unit))) for unit in open_corpus([documents], TRAIN).units]
     begun = time.process_time()
-    overlaps.write_indices(overlaps.plan(open_corpus([documents], HELD_OUT), [], 13), scratch, lambda _: ())
-    search = overlaps.Search(scratch, 13)
+    overlaps.write_indices(overlaps.plan(open_split([documents], HELD_OUT), [], RUN_WORDS), scratch, lambda _: ())
+    search = overlaps.Search(scratch, RUN_WORDS)
     for first, texts in units:
         search.find(first, texts)
     return time.process_time() - begun
@@ -241,7 +244,7 @@ def main(argv: Sequence[str]) -> None:
         if getattr(args, name) < 1:
             raise UserError(f"--{name} is {getattr(args, name)}; give 1 or more")
     with tempfile.TemporaryDirectory() as scratch:
-        host = report.describe_host("data_prep 5", ("sentencepiece", "numpy", "pyarrow", "rensa"))
+        host = report.describe_host("data_prep 6", ("sentencepiece", "numpy", "pyarrow", "rensa"))
         result = host | measure(args, Path(scratch))
     report.publish(args.out, result, markdown(result), f"Data preparation, {result['hardware']['name']}")
 

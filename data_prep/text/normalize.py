@@ -12,7 +12,8 @@ import unicodedata
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 
 _NON_ASCII = re.compile(r"[^\x00-\x7f]+")
-BLANKS = "\0▁"
+_NUL, _SIGN = "\0", "▁"
+BLANKS = _NUL + _SIGN
 """Characters that count as a space: NUL, and SentencePiece's own sign for one."""
 _BLANKS = str.maketrans(dict.fromkeys(BLANKS, " "))
 
@@ -51,7 +52,8 @@ def normalize(text: str, kind: Normalization = ALBERT_NORMALIZATION) -> str:
 
     kind: what is kept. With accents, text is composed (NFKC) and no mark is removed.
     """
-    text = text.translate(_BLANKS) if any(blank in text for blank in BLANKS) else text
+    if _NUL in text or _SIGN in text:
+        text = text.translate(_BLANKS)
     if "``" in text or "''" in text:
         text = text.replace("``", '"').replace("''", '"')
     if not text.isascii() and kind.keep_accents:

@@ -22,7 +22,7 @@ from common.errors import UserError
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 from data_prep.text import ENGLISH
 from data_prep.text.normalize import BLANKS, normalize, normalize_word
-from data_prep.text.vocabulary import PAD_ID, SENTENCEPIECE_FILE, UNK_ID, SpecialPieces, Vocabulary
+from data_prep.text.vocabulary import PAD_ID, SENTENCEPIECE_FILE, UNK_ID, SpecialPieces, Vocabulary, flatten
 
 _NO_ID = -1
 SPECIAL_PIECES = SpecialPieces(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
@@ -39,7 +39,7 @@ TRAINING_THREADS = 16
 NEVER_SCORE = -1e4  # far below the sum of scores of any other segmentation of a word
 _MANY_CHARACTERS = frozenset(["ja", "ko", "zh", "yue", "wuu", "gan", "lzh"])  # languages written with thousands
 _WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # languages that write none between words
-_REPETITION = re.compile(r"(.{1,4}?)\1\1")  # necessary for a word that two pieces spell in either order
+MAX_REPEATED = 4
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _STAND_IN = "\ue000"
 """A character of no vocabulary, behind which a part of a word is encoded as it stands."""
@@ -48,6 +48,19 @@ _STAND_IN = "\ue000"
 def _are_letters(piece: str) -> bool:
     """Whether a piece is letters of any script, with their marks, and without the word-start mark."""
     return all(unicodedata.category(character)[0] in "LM" for character in piece)
+
+
+def repeats(words: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether one to four characters stand three times in a row in each word, bool (W,). No word has a line break."""
+    codes = np.frombuffer("\n".join([*words, ""]).encode("utf-32-le"), "<u4")  # (C,)
+    ends = np.flatnonzero(codes == ord("\n"))  # (W,)
+    found = np.zeros(len(words), np.bool_)
+    for size in range(1, MAX_REPEATED + 1):
+        equal = (codes[size:] == codes[:-size]) & (codes[size:] != ord("\n"))  # (C - size,) to the one `size` before
+        counts = np.cumsum(np.append(False, equal))
+        begins = np.flatnonzero(counts[2 * size :] - counts[: -2 * size] == 2 * size)  # of three in a row
+        found[np.searchsorted(ends, begins)] = True
+    return found
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -118,9 +131,10 @@ class SentencePieceVocabulary(Vocabulary):
         """See `Vocabulary.encode`."""
         return self._processor.encode([normalize(text, self.normalization) for text in texts], out_type=int)
 
-    def is_ambiguous(self, word: str) -> bool:
-        """See `Vocabulary.is_ambiguous`."""
-        return _REPETITION.search(normalize(word, self.normalization)) is not None
+    def encode_words(self, words: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.bool_]]:
+        """See `Vocabulary.encode_words`. Two pieces spell a word in either order only if it repeats them."""
+        normalized = [normalize(word, self.normalization) for word in words]
+        return *flatten(self._processor.encode(normalized, out_type=int)), repeats(normalized)
 
     def _encode_part(self, part: str, begins_word: bool) -> Iterator[tuple[int, int, int]]:
         """See `Vocabulary._encode_part`. The accents after a letter belong to its token."""

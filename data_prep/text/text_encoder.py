@@ -121,8 +121,7 @@ class Encoder:
         """Encodes the words that were numbered since the last call."""
         if not self._numbers.new:
             return
-        ids, lengths = self.vocabulary.encode_flat(self._numbers.new)
-        ambiguous = np.array([self.vocabulary.is_ambiguous(word) for word in self._numbers.new])
+        ids, lengths, ambiguous = self.vocabulary.encode_words(self._numbers.new)
         self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
         self._numbers.new.clear()
         self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths) - lengths])

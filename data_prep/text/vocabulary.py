@@ -59,6 +59,12 @@ class SpecialPieces(tuple[str, ...]):
         return any(name in text for name in self)
 
 
+def flatten(encoded: Sequence[Sequence[int]]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    """Returns all ids of some texts, one after the other, uint16, and the number of ids of each text, int64."""
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return np.fromiter(itertools.chain.from_iterable(encoded), np.uint16, int(lengths.sum())), lengths
+
+
 class Vocabulary(ABC):
     """A loaded vocabulary; `load` makes one. All texts that it encodes are as people wrote them, not normalised.
 
@@ -147,14 +153,11 @@ class Vocabulary(ABC):
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes as `encode` does. Returns all ids, uint16, and the number of ids of each text, int64."""
-        encoded = self.encode(texts)
-        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        ids = np.fromiter(itertools.chain.from_iterable(encoded), np.uint16, int(lengths.sum()))
-        return ids, lengths
+        return flatten(self.encode(texts))
 
-    def is_ambiguous(self, word: str) -> bool:
-        """Whether the tokens of a word depend on the text around it. Only asked if not `words_stand_alone`."""
-        return False
+    def encode_words(self, words: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.bool_]]:
+        """Encodes words as `encode_flat` does. Tells, too, of which of them the tokens depend on the text around."""
+        return *self.encode_flat(words), np.zeros(len(words), np.bool_)
 
     def clean(self, texts: list[str]) -> list[str]:
         """Returns the texts with every space between words one that `str.split` finds, and no other."""

@@ -118,33 +118,36 @@ def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> N
 
 
 def test_the_same_draws_of_dropout_train_the_same_model() -> None:
-    """Losses and gradients are those of `transformers`, step by step, when both draw the same masks."""
-    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+    """Losses and gradients are those of `transformers`, step by step, when both draw the same masks in the same order.
+
+    The three probabilities differ, and come from the configuration of `transformers`.
+    """
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.3}
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 32}
-    fields = {"vocab_size": 50, "max_position_embeddings": 12, "hidden_act": "gelu", **sizes, **dropout}
-    reference = transformers.BertForSequenceClassification(transformers.BertConfig(**fields))
+    fields = {"vocab_size": 50, "max_position_embeddings": 12, "attn_implementation": "eager", **sizes, **dropout}
+    reference = transformers.BertForSequenceClassification(transformers.BertConfig(**fields)).train()
     randomise(reference, 1)
-    config = AlbertConfig.preset("bert-base", embedding_size=24, classifier_dropout_prob=0.2, **fields)
-    model, given = AlbertForSequenceClassification(config, 2), reference.state_dict()
-    model.load_state_dict({name: given[there(name)].clone() for name in model.state_dict()})
-    models = (model.train(), reference.train())
-    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in models]
+    tensors = reference.state_dict()
+    model = AlbertForSequenceClassification(bert.from_config(reference.config.to_dict(), tensors), 2).train()
+    model.load_state_dict({name: tensors[bert.NAMES.of(name)].clone() for name in model.state_dict()})
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, reference)]
     inputs = {"input_ids": random_ids(2, 4, 12), "token_type_ids": (torch.arange(12) >= 5).long().expand(4, 12)}
+
+    def loss(one: Any, seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return functional.cross_entropy(one(**inputs).logits, torch.tensor([0, 1, 1, 0]))
+
+    assert abs(loss(model, 0) - loss(model, 1)) > 0.01, "the test has lost its power"
     for step in range(5):
-        losses = []
-        for one in models:
-            one.zero_grad()
-            torch.manual_seed(step)
-            losses.append(functional.cross_entropy(one(**inputs).logits, torch.tensor([0, 1, 1, 0])))
-            losses[-1].backward()
-        assert_near(losses[0], losses[1], f"loss of step {step}")
-        expected = gradients(reference)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        found, expected = loss(model, step), loss(reference, step)
+        assert_near(found, expected, f"loss of step {step}")
+        found.backward()
+        expected.backward()
+        theirs = gradients(reference)
         for name, gradient in gradients(model).items():
-            assert_near(gradient, expected[there(name)], f"gradient of {name} in step {step}")
+            assert_near(gradient, theirs.pop(bert.NAMES.of(name)), f"gradient of {name} in step {step}")
+        assert not theirs
         for optimizer in optimizers:
             optimizer.step()
-
-
-def there(name: str) -> str:
-    """The name in `transformers` of a tensor of a model that classifies."""
-    return bert.NAMES.of(name) if name.startswith("albert.") else name
