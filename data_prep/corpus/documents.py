@@ -1,7 +1,7 @@
 """Documents and their format on disk: what `extract` makes of every raw collection.
 
-A directory of documents holds `train-00000.parquet`, ... and, if a part was held out, `held_out-00000.parquet`, ...:
-one file for each split and work unit. `documents.json` is written last and lists them.
+A directory of documents holds `train-00000.parquet`, ... and, if a part was held out, `held_out-00000.parquet`, ...
+or `validation-00000.parquet`, ...: one file for each split and work unit. `documents.json` is written last and lists them.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,14 @@ from common.files.json_files import Count
 from data_prep.text import ENGLISH
 
 FORMAT_VERSION = 2
-TRAIN, HELD_OUT = "train", "held_out"
-SPLITS = (TRAIN, HELD_OUT)
+TRAIN, HELD_OUT, VALIDATION = "train", "held_out", "validation"
+SPLITS = (TRAIN, HELD_OUT, VALIDATION)
 MANIFEST = "documents.json"
 LANGUAGE = "language"
 """The option that records a language other than English."""
 MAX_EXAMPLES = 5
 """Names of skipped input that a manifest lists for each reason."""
-LISTED = re.compile(r"(?:train|held_out)-\d{5,}\.parquet")
+LISTED = re.compile(r"(?:train|held_out|validation)-\d{5,}\.parquet")
 """The names of the files that a manifest lists."""
 SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 
@@ -131,13 +131,25 @@ class DocumentsManifest:
         return str(self.options.get(LANGUAGE, ENGLISH))
 
 
-def is_held_out(document_id: str, fraction: float) -> bool:
-    """Tells whether a document belongs to the held-out split, by a hash of its id alone.
+def split_of(document_id: str, held_out: float, validation: float = 0.0) -> str:
+    """Returns the split of a document, by a hash of its id alone.
 
     A larger fraction holds out all documents that a smaller one holds out, and more.
+
+    Args:
+        held_out: fraction of the documents that results are reported on.
+        validation: fraction that settings are chosen with. No document is in both.
     """
     digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < fraction * 2.0**64
+    drawn = int.from_bytes(digest, "big")
+    if drawn < held_out * 2.0**64:
+        return HELD_OUT
+    return VALIDATION if drawn < (held_out + validation) * 2.0**64 else TRAIN
+
+
+def splits_of(options: Mapping[str, Any]) -> list[str]:
+    """Returns the splits that documents with these options have."""
+    return [TRAIN, *(split for split in (HELD_OUT, VALIDATION) if options.get(split))]
 
 
 def spelled(name: str) -> str:
@@ -215,7 +227,7 @@ def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict
         UserError: the directory has no such split; or a file is missing or has changed.
     """
     if split not in manifest.counts:
-        raise UserError(f"{directory} has no {split} split; extract it again with --held-out FRACTION")
+        raise UserError(f"{directory} has no {split} split; extract it again with --{split.replace('_', '-')} FRACTION")
     parts = {directory / file.name: file for file in manifest.files if file.name.startswith(f"{split}-")}
     for part, file in parts.items():
         # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.

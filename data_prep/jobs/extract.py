@@ -22,16 +22,17 @@ from data_prep.corpus.documents import (
     HELD_OUT,
     LANGUAGE,
     MANIFEST,
-    SPLITS,
     TRAIN,
+    VALIDATION,
     Document,
     DocumentCounts,
     DocumentsManifest,
     PartFile,
     SkippedCount,
-    is_held_out,
     part_name,
     read_manifest,
+    split_of,
+    splits_of,
     write_manifest,
     writing_part,
 )
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--input", required=True, nargs="+", metavar="PATH", help="files or directories (hub: names)")
     flag("--out", type=Path, required=True, metavar="DIR", help="directory to write documents to")
     flag("--held-out", type=below_one, default=0.0, metavar="FRACTION", help="of documents kept out of training")
+    flag("--validation", type=below_one, default=0.0, metavar="FRACTION", help="kept out as well, to choose settings")
     flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
     flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
     flag = parser.add_argument_group("books and text").add_argument
@@ -90,6 +92,8 @@ def run(args: argparse.Namespace) -> None:
     """Extracts `args.input` into `args.out`, in one process or under MPI. UserError: a mistake of the user."""
     check_language(args.language)
     check_encoding(args.encoding)
+    if args.held_out + args.validation >= 1.0:
+        raise UserError("--held-out and --validation leave nothing to train on; lower one of them")
     flags = OWN_FLAGS[args.source]
     for flag in itertools.chain.from_iterable(OWN_FLAGS.values()):
         if getattr(args, flag) is not None and flag not in flags:
@@ -97,8 +101,9 @@ def run(args: argparse.Namespace) -> None:
     with launch() as ranks:
         source = ranks.on_root(lambda: open_source(args))
         options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, LANGUAGE: source.language}
+        options |= {VALIDATION: args.validation} if args.validation else {}
         options |= {flag: getattr(args, flag) for flag in flags}
-        counts = {split: DocumentCounts() for split in (SPLITS if args.held_out else [TRAIN])}
+        counts = {split: DocumentCounts() for split in splits_of(options)}
         plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
         run_job(
             ranks,
@@ -183,15 +188,14 @@ def is_complete(out: Path, plan: DocumentsManifest) -> bool:
 
 def extract_unit(source: Source, unit: Any, index: int, out: Path, options: dict[str, Any]) -> ExtractRecord:
     """Writes the documents of one work unit, each to the file of its split. Returns the unit's record."""
-    held_out = options["held_out"]
-    counts = {split: DocumentCounts() for split in (SPLITS if held_out else [TRAIN])}
+    counts = {split: DocumentCounts() for split in splits_of(options)}
     skipped: dict[str, SkippedCount] = {}
     consumed = source.consumed
     with contextlib.ExitStack() as stack:
         parts = {split: stack.enter_context(writing_part(out / part_name(split, index))) for split in counts}
         for item in source.read(unit):
             if isinstance(item, Document):
-                split = HELD_OUT if is_held_out(item.id, held_out) else TRAIN
+                split = split_of(item.id, options[HELD_OUT], options.get(VALIDATION, 0.0))
                 counts[split].add(item)
                 parts[split].add(item)
             else:

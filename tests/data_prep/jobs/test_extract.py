@@ -42,6 +42,21 @@ def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) 
     assert sorted(read) == sorted(f"r{index}" for index in range(7000))
 
 
+def test_validation_is_a_third_split(lines: Path, tmp_path: Path) -> None:
+    run("jsonl", [lines], tmp_path / "three", *SMALL_UNITS, "--validation", "0.2")
+    run("jsonl", [lines], tmp_path / "two", *SMALL_UNITS)
+    read = {
+        (out, split): {d.id for d in corpora.read_documents([tmp_path / out], split)}
+        for out, splits in (("three", ("train", "held_out", "validation")), ("two", ("train", "held_out")))
+        for split in splits
+    }
+    assert read["three", "held_out"] == read["two", "held_out"]
+    assert read["three", "validation"] == read["two", "train"] - read["three", "train"]
+    assert len(read["three", "validation"]) > 1000
+    with pytest.raises(UserError, match="leave nothing to train on"):
+        run("jsonl", [lines], tmp_path / "none", "--held-out", "0.5", "--validation", "0.5")
+
+
 def test_another_job_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     book, out = tmp_path / "a" / "a.txt", tmp_path / "out"
     book.parent.mkdir()
