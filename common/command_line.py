@@ -48,6 +48,16 @@ hours = bounded(float, "number of hours", lambda h: 0 < h < math.inf, "a number 
 price = bounded(float, "price", lambda p: 0 <= p < math.inf, "a price of at least 0")
 
 
+def _tokens(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([kMB]?)", text)
+    if match is None:
+        raise ValueError(text)
+    return round(float(match[1]) * {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}[match[2]])
+
+
+tokens = bounded(_tokens, "number of tokens (such as 10M)", lambda n: n >= 1, "at least 1")
+
+
 def truth(text: str) -> bool:
     """Reads true or false."""
     if text.lower() not in ("true", "false"):

@@ -1,7 +1,7 @@
 """Documents and their format on disk: what `extract` makes of every raw collection.
 
-A directory of documents holds `train-00000.parquet`, ... and, if a part was held out, `held_out-00000.parquet`, ...
-or `validation-00000.parquet`, ...: one file for each split and work unit. `documents.json` is written last and lists them.
+A directory of documents holds `train-00000.parquet`, ... and, if a part was held out, `held_out-00000.parquet`, ... or
+`validation-00000.parquet`, ...: one file for each split and work unit. `documents.json` is written last and lists them.
 """
 
 import contextlib

@@ -100,12 +100,14 @@ class CheckpointManifest:
         score: the caller's measure of quality, higher is better; None without one.
         files: every other file, by name.
         tensors: by the parameter's name.
+        milestone: whether it is kept for ever.
     """
 
     step: Count
     score: float | None
     files: dict[str, File]
     tensors: dict[str, StoredTensor]
+    milestone: bool = False
 
     def to_json(self) -> str:
         """The text of manifest.json, which contains the hash of its own content."""

@@ -18,7 +18,7 @@ from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, checkpoint, huggingface
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.retention import find_best, find_latest
+from pipeline.checkpoint.retention import find_best, find_latest, tags
 from pipeline.checkpoint.run_records import Head, PretrainRecord, read_record
 
 M = TypeVar("M", bound=nn.Module)
@@ -65,24 +65,25 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
     """Reads a directory that `transformers` or this project exported, or the --output of a run.
 
     Args:
-        source: the directory.
+        source: the directory, or a checkpoint of a pre-training run.
         flag: of the command line that names it, for messages.
     Raises:
         UserError: `source` holds no model, is damaged, or its vocabulary is missing or of another size.
     """
     place = _place_of_model(find_model(source, flag), flag)
-    vocabulary_file = find_vocabulary(place)
+    run = run_of_checkpoint(place) or place
+    vocabulary_file = find_vocabulary(run)
     if not vocabulary_file.exists():
         raise UserError(
-            f"{flag} {place} has no vocabulary (spiece.model, tokenizer.json or vocab.txt); {_COPY_VOCABULARY}"
+            f"{flag} {run} has no vocabulary (spiece.model, tokenizer.json or vocab.txt); {_COPY_VOCABULARY}"
         )
     vocabulary = Vocabulary.load(vocabulary_file, _COPY_VOCABULARY)
     file_ids = None
     head = Head()
     try:
-        if (place / "settings.json").exists():
-            config = read_record(place).config
-            tensors = load_weights(place / "checkpoints")
+        if (run / "settings.json").exists():
+            config = read_record(run).config
+            tensors = load_weights(place if place != run else run / "checkpoints")
         elif (place / huggingface.CONFIG_FILE).exists():
             config, tensors, fields = huggingface.read(place)
             file_ids = vocabulary.file_ids
@@ -154,8 +155,16 @@ def find_model(source: Path, flag: str = "--init") -> Path:
     return place
 
 
+def run_of_checkpoint(source: Path) -> Path | None:
+    """The run that `source` is a checkpoint of (RUN/checkpoints/step-N); None if it has no such name."""
+    run = source.parent.parent
+    return run if source in tags(run / "checkpoints") and (run / "settings.json").exists() else None
+
+
 def _place_of_model(source: Path, flag: str) -> Path:
     """The directory below `source` that holds the model. Raises UserError if none does."""
+    if (run := run_of_checkpoint(source)) is not None and isinstance(read_record(run), PretrainRecord):
+        return source
     if (source / "settings.json").exists():
         if isinstance(read_record(source), PretrainRecord):
             return source

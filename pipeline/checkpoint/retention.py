@@ -95,7 +95,7 @@ def publish(tag: Path, manifest: CheckpointManifest) -> None:
 
 
 def prune(directory: Path, keep: int, newest: Path) -> None:
-    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, and the best.
+    """Deletes all checkpoints but the milestones, the newest `keep` of the others, and the best.
 
     Checkpoints of later steps than `newest` are deleted first. They were damaged when the run went back to an older
     one, so they must count neither as the newest nor as the best. One that cannot be deleted remains.
@@ -104,9 +104,17 @@ def prune(directory: Path, keep: int, newest: Path) -> None:
         if step_of(tag) > step_of(newest):
             remove(tag)
     best = find_best(directory)
-    for tag in tags(directory, step_of(newest))[keep:]:
+    passing = [tag for tag in tags(directory, step_of(newest)) if not is_milestone(tag)]
+    for tag in passing[keep:]:
         if tag != best:
             remove(tag)
+
+
+def is_milestone(tag: Path) -> bool:
+    """Whether a checkpoint is kept for ever (--keep-at)."""
+    with contextlib.suppress(DamagedCheckpoint):
+        return CheckpointManifest.read(tag).milestone
+    return False
 
 
 def remove(tag: Path) -> None:

@@ -3,6 +3,7 @@
 settings.json is written and read as one type. Of results.json, the types list the keys that some command reads.
 """
 
+import dataclasses
 import json
 import os
 from dataclasses import dataclass
@@ -43,6 +44,14 @@ class CorpusRecord:
     sources: list[SourceRecord]
 
 
+@dataclass(frozen=True)
+class Branch:
+    """The checkpoint of another run that a run goes on from: the directory of that run, and the step."""
+
+    run: str
+    step: Count
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """settings.json: what decides the results of a run (`IDENTITY`), and how its last start executed it.
@@ -79,8 +88,8 @@ class RunRecord:
 
     def identity(self) -> dict[str, Any]:
         """The values of `IDENTITY`, as JSON has them."""
-        values = {name: getattr(self, name) for name in IDENTITY if hasattr(self, name)}
-        found: dict[str, Any] = json.loads(json.dumps(values))
+        values = dataclasses.asdict(self)
+        found: dict[str, Any] = json.loads(json.dumps({name: values[name] for name in IDENTITY if name in values}))
         return found
 
 
@@ -102,6 +111,7 @@ class PretrainRecord(RunRecord):
     skipped_batches: list[tuple[Count, Count]]
     data_directories: list[str]
     eval_data_directories: list[str]
+    branch: Branch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +130,7 @@ class FinetuneRecord(RunRecord):
 IDENTITY = (
     *("model", "seed", "deterministic", "max_hours", "data", "init_weights", "objective", "masking"),
     *("warmup_steps", "eval_batches", "train_batch_size", "optimizer", "scheduler", "gradient_clipping", "distilled"),
+    "branch",
     *("task", "own_task", "random_weights", "hyperparameters"),
 )
 """What must not change when a run is resumed, because it decides which numbers the run computes.

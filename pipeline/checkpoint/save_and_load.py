@@ -25,7 +25,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
@@ -98,10 +98,11 @@ class Saver:
     Args:
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
+        milestones: steps whose checkpoints are never deleted.
     """
 
-    def __init__(self, engine: Engine, directory: Path, keep: int) -> None:
-        self._engine, self._directory, self._keep = engine, directory, keep
+    def __init__(self, engine: Engine, directory: Path, keep: int, milestones: Collection[int] = ()) -> None:
+        self._engine, self._directory, self._keep, self._milestones = engine, directory, keep, milestones
         self._copy = HostCopy()
         self._save: _Save | None = None
 
@@ -159,7 +160,8 @@ class Saver:
             all_written = time.perf_counter()
             tensors = _stored_tensors(zero_layout.slices(self._engine), written)
             names = {own.name: own.file for own in written}
-            manifest = CheckpointManifest(retention.step_of(tag), save.score, names, tensors)
+            step = retention.step_of(tag)
+            manifest = CheckpointManifest(step, save.score, names, tensors, step in self._milestones)
 
             def publish() -> None:
                 manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)
@@ -259,19 +261,21 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": torch.__version__, "deepspeed": version("deepspeed")}
 
 
-def load_latest(engine: Engine, directory: Path) -> dict[str, Any] | None:
+def load_latest(engine: Engine, directory: Path, step: int | None = None) -> dict[str, Any] | None:
     """Sets the engine to the newest complete checkpoint. Collective; before the first step, or between two steps.
 
     It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
     other settings are those of the engine. Rank 0 prints a line on stderr about each skipped checkpoint.
 
+    Args:
+        step: of the only checkpoint that may be taken; None for any.
     Returns:
         The caller's state as given to `Saver.start`; None if there is no checkpoint.
     Raises:
         UserError: the checkpoint is of another model, or all checkpoints are damaged.
     """
     group = zero_layout.process_group(engine)
-    names = _list_on_rank_0(group, directory)
+    names = _list_on_rank_0(group, directory) if step is None else [retention.tag_name(step)]
     faults = []
     for name in names:
         try:

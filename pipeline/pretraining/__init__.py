@@ -3,6 +3,7 @@
 pretraining_recipe  pre-training as a `Recipe`: what `pipeline.pretrain` gives to `pipeline.run.start`
 pretrain_settings   the settings of a run, from flags, JSON, shards and earlier starts
 corpora             the training shards: one set, or several with weights; checks all shards on each host
+branch              a run that goes on from a checkpoint of another run
 lengths             the length in steps and the batches left out, and how later starts change them
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
 pretraining_task    pre-training as a `TrainingTask`

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
@@ -54,7 +53,7 @@ def architecture(
     objective: str | None,
     manifest: ShardManifest,
     trained: AlbertConfig | None = None,
-    source: Path | None = None,
+    source: str | None = None,
 ) -> AlbertConfig:
     """The architecture of the model to train.
 
@@ -67,7 +66,7 @@ def architecture(
         objective: "sop", "nsp" or "mlm"; None for the preset's or the trained model's.
         manifest: of the training data.
         trained: the model whose architecture it is without `name`; None if there is none.
-        source: directory of `trained` if its weights are the initial ones; else None.
+        source: flag and directory of `trained`, such as "--init DIR", if its weights are the initial ones; else None.
     Raises:
         UserError: values do not fit together, or not to the data, or the weights of `trained` do not fit.
     """
@@ -94,14 +93,14 @@ def architecture(
     except ValueError as error:
         raise UserError(str(error)) from None
     if config.type_vocab_size < 2:
-        remedy = "leave the field out" if "type_vocab_size" in fields else f"name an --init other than {source}"
+        remedy = "leave the field out" if "type_vocab_size" in fields else f"name another model than {source}"
         raise UserError(f"type_vocab_size is less than 2, but a pair has two segments; {remedy}")
     if trained is not None and source is not None:
         _check_weights_fit(config, trained, source)
     return config
 
 
-def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: Path) -> None:
+def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: str) -> None:
     """Raises UserError, naming what differs, if the weights of `trained` do not fit into `config`."""
     differ = [name for name in _DECIDE_SHAPES if getattr(config, name) != getattr(trained, name)]
     if differ:
@@ -109,11 +108,10 @@ def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: Path
             f"{name} is {getattr(trained, name)} there and {getattr(config, name)} here" for name in differ
         )
         raise UserError(
-            f"--init {source} holds another model: {differences}; leave --model and these fields out to take its "
-            "architecture"
+            f"{source} holds another model: {differences}; leave --model and these fields out to take its architecture"
         )
     if config.max_position_embeddings < trained.max_position_embeddings:
         raise UserError(
             f"max_position_embeddings {config.max_position_embeddings} is less than the "
-            f"{trained.max_position_embeddings} of --init {source}; leave the field out"
+            f"{trained.max_position_embeddings} of {source}; leave the field out"
         )

@@ -60,6 +60,12 @@ class Corpora:
             for name, shards, weight in zip(names_of(self.directories), self.sets, self.weights)
         )
 
+    def steps_after(self, tokens: Sequence[int], train_batch_size: int) -> frozenset[int]:
+        """The steps after which a run has read about so many tokens, without padding. Rows of a set differ little."""
+        filled = [shards.manifest.counts.fill * shards.manifest.max_seq_length for shards in self.sets]
+        of_row = sum(weight * count for weight, count in zip(self.weights, filled)) / sum(self.weights)
+        return frozenset(max(1, round(number / (of_row * train_batch_size))) for number in tokens)
+
     def check_size(self, train_batch_size: int) -> None:
         """Raises UserError if a corpus has too few rows for its share of one batch."""
         for directory, shards, weight in zip(self.directories, self.sets, self.weights):
@@ -93,10 +99,10 @@ class Corpora:
                     f"{directory} has rows of {length} tokens, {first_directory} of {wanted}; make its shards again "
                     f"with --max-seq-length {wanted}"
                 )
-            if is_trained and manifest.split == HELD_OUT:
+            if is_trained and manifest.split != TRAIN:
                 raise UserError(
-                    f"--data {directory} holds held-out documents; train on shards that data_prep made with --split "
-                    f"{TRAIN}"
+                    f"--data {directory} holds {manifest.split.replace('_', '-')} documents; train on shards that "
+                    f"data_prep made with --split {TRAIN}"
                 )
             if is_trained:
                 trained[manifest.documents_digest] = directory

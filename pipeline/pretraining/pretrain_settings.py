@@ -16,6 +16,7 @@ from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
+from pipeline.pretraining.branch import check_branch, find_branch
 from pipeline.pretraining.corpora import open_corpora
 from pipeline.pretraining.lengths import find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.student import Teacher, find_teacher
@@ -75,6 +76,7 @@ class PretrainSettings(RunSettings):
             skipped_batches=list(self.skipped_batches),
             data_directories=[str(directory) for directory in self.data],
             eval_data_directories=[str(directory) for directory in self.flags.eval_data],
+            branch=self.branch,
         )
 
 
@@ -92,15 +94,17 @@ def resolve(
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, [flags.output])
     if initial is not None:
-        _check_vocabulary("--init", initial.directory, initial.weights, corpora.directories[0])
+        _check_vocabulary("--init", initial.directory, _vocabulary_of(initial.weights), corpora.directories[0])
     teacher, masking = find_teacher(flags.teacher, flags.teacher_loss), flags.masking_settings()
-    like = None if initial is None else initial.config
+    like, source = (None, None) if initial is None else (initial.config, f"--init {flags.init}")
+    if (branched := find_branch(flags.branch, earlier)) is not None:
+        like, source = branched[1].config, f"--branch {flags.branch}"
     if teacher is not None:
         like = like or teacher.student_config()
         masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
-    model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
+    model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, source)
     if teacher is not None:
-        _check_vocabulary("--teacher", teacher.directory, teacher.weights, corpora.directories[0])
+        _check_vocabulary("--teacher", teacher.directory, _vocabulary_of(teacher.weights), corpora.directories[0])
         teacher.check_heads(model)
     engine = engine_config.fit(config, world_size, hardware, flags.precision)
     corpora.check_size(engine.train_batch_size)
@@ -108,6 +112,12 @@ def resolve(
     steps, warmup_steps = length_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours), flags.warmup_steps
     if earlier is not None and warmup_steps is None:
         warmup_steps = earlier.record.warmup_steps
+    branch = None
+    if branched is not None:
+        branch, record = branched
+        check_branch(branch, record, engine.json["optimizer"]["type"], steps)
+        if (run := Path(branch.run)).is_dir():
+            _check_vocabulary("--branch", run, find_vocabulary(run), corpora.directories[0])
     settings = PretrainSettings(
         flags=flags,
         model=model,
@@ -119,6 +129,8 @@ def resolve(
         eval_interval=flags.eval_interval,
         save_interval=flags.save_interval,
         kept_checkpoints=flags.kept_checkpoints,
+        milestones=corpora.steps_after(flags.keep_at, engine.train_batch_size),
+        branch=branch,
         skipped_batches=skipped_batches_of(earlier, flags.skip_batches),
         earlier_steps=None if earlier is None else earlier.record.steps,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
@@ -132,16 +144,24 @@ def resolve(
     return settings, initial, teacher
 
 
-def _check_vocabulary(flag: str, directory: Path, weights: InitialWeights | None, data: Path) -> None:
-    """Raises UserError if the shards in `data` were made with other pieces or another normalisation than the model."""
-    if weights is None:  # of a run that has begun
+def _vocabulary_of(weights: InitialWeights | None) -> Path | None:
+    return None if weights is None else weights.vocabulary_file
+
+
+def _check_vocabulary(flag: str, directory: Path, vocabulary: Path | None, data: Path) -> None:
+    """Raises UserError if the shards in `data` were made with other pieces or another normalisation than the model.
+
+    Args:
+        vocabulary: the file of the model's; None for that of a run that has begun.
+    """
+    if vocabulary is None:
         return
-    file, own = find_vocabulary(data), weights.vocabulary
-    of_data = Vocabulary.load(file)
+    file = find_vocabulary(data)
+    own, of_data = Vocabulary.load(vocabulary), Vocabulary.load(file)
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
         raise UserError(
-            f"{flag} {directory} and --data {data} have different vocabularies, {weights.vocabulary_file} and {file}; "
-            f"make the shards with --vocab {weights.vocabulary_file}"
+            f"{flag} {directory} and --data {data} have different vocabularies, {vocabulary} and {file}; "
+            f"make the shards with --vocab {vocabulary}"
         )
 
 

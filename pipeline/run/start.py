@@ -155,6 +155,10 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     model, new_tensors = _make_filled_model(recipe, task)
     engine, description = initialise(model, settings.engine)
     saved = load_latest(engine, output / "checkpoints")
+    if saved is None and settings.branch is not None:
+        saved = load_latest(engine, Path(settings.branch.run) / "checkpoints", settings.branch.step)
+        assert saved is not None
+        saved |= {"seconds": 0.0, "finished": False}  # the hours of this run are its own
     state = TrainState() if saved is None else _state_of(saved, settings)
 
     def write_settings() -> None:
@@ -215,9 +219,16 @@ def _print_header(run: TrainingRun, header: Header) -> None:
         f"{', deterministic algorithms' if settings.flags.deterministic else ''}",
         *header.details,
         *(f"note: {note}" for note in engine.notes),
-        *([f"resuming from step {run.state.step}"] if run.state.step else []),
+        *([_origin(run)] if run.state.step else []),
     ]
     print("\n".join(lines), flush=True)
+
+
+def _origin(run: TrainingRun) -> str:
+    branch = run.settings.branch
+    if branch is not None and branch.step == run.state.step:
+        return f"going on from step {branch.step} of {branch.run}"
+    return f"resuming from step {run.state.step}"
 
 
 def _export(run: TrainingRun, model: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from common.command_line import Parser, natural, positive
+from common.command_line import Parser, natural, positive, tokens
 from common.errors import UserError
 from model.config import ATTENTION_KERNELS, PRESETS
 from pipeline.settings import declare
@@ -67,6 +67,11 @@ class PretrainFlags(MaskingFlags, RunFlags):
         Path,
         metavar="DIR",
     )
+    branch: Path | None = flag(
+        "go on from a checkpoint of another run, with its optimizer's moments: RUN or RUN/checkpoints/step-N",
+        None,
+        metavar="DIR",
+    )
     teacher: Path | None = flag(
         "distil this trained model: learn its states instead of its text's tokens (docs/student.md)",
         None,
@@ -114,6 +119,14 @@ class PretrainFlags(MaskingFlags, RunFlags):
         "keep the newest N checkpoints, and the best one", 5, positive, name="--keep-checkpoints"
     )
 
+    keep_at: tuple[int, ...] = flag(
+        "save a checkpoint after about this many tokens, such as 10M, and never delete it",
+        (),
+        tokens,
+        metavar="TOKENS",
+        extend=True,
+    )
+
     skip_batches: tuple[str, ...] = flag(
         "leave these batches out; batch N is that of step N", (), metavar="FIRST-LAST", group="safety"
     )
@@ -146,8 +159,10 @@ def parser() -> Parser:
 def parse(words: Sequence[str]) -> PretrainFlags:
     """Parses the command line. Raises UserError for an unknown flag, naming the nearest one that exists."""
     flags = declare.parse(PretrainFlags, parser(), words)
-    if flags.preset is None and flags.init is None and flags.teacher is None:
+    if flags.preset is None and flags.init is None and flags.teacher is None and flags.branch is None:
         raise UserError("give --model NAME for a new model, or --init DIR to go on with a trained one")
+    if flags.init is not None and flags.branch is not None:
+        raise UserError("--init and --branch both say what the run starts from; give one of them")
     if flags.teacher is None and flags.teacher_loss != PretrainFlags.teacher_loss:
         raise UserError("--teacher-loss says how to distil a model; give it with --teacher DIR")
     return flags

@@ -2,11 +2,12 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from model.config import AlbertConfig, ExecutionOptions
-from pipeline.checkpoint.run_records import RunRecord
+from pipeline.checkpoint.run_records import Branch, RunRecord
 from pipeline.data.sampler import Ranges
 from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.settings.run_flags import RunFlags
@@ -29,7 +30,9 @@ class RunSettings(ABC):
         eval_interval: steps from one evaluation to the next.
         save_interval: steps from one checkpoint to the next.
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
+        milestones: steps after which a checkpoint is saved that is never deleted.
         skipped_batches: that are not trained on, from 0.
+        branch: the checkpoint of another run that this run goes on from; None: it begins at step 0.
 
     Raises:
         UserError: see `schedule`.
@@ -45,7 +48,9 @@ class RunSettings(ABC):
     eval_interval: int
     save_interval: int
     kept_checkpoints: int
+    milestones: Collection[int] = ()
     skipped_batches: Ranges = ()
+    branch: Branch | None = None
 
     def __post_init__(self) -> None:
         self.schedule()

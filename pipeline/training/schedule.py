@@ -12,6 +12,8 @@ from common.errors import UserError
 
 Schedule = Callable[[int], float]
 
+KINDS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WarmupStableDecay")
+"""Values of `scheduler.type`."""
 MAX_RATE = 3e38
 """The largest learning rate, near the largest number in fp32."""
 
@@ -34,6 +36,16 @@ def warmup(step: int, steps: int, shape: str) -> float:
     return step / steps if shape == "linear" else math.log(step + 1) / math.log(max(2, steps))
 
 
+def decay(steps_left: int, steps: int, shape: str) -> float:
+    """The part of the peak, 1 to 0, with `steps_left` steps left of which the last `steps` are a decay.
+
+    "linear", or "1-sqrt": 1 minus the square root of the part of the decay that is over (Hägele et al., 2405.18392).
+    """
+    if steps_left >= steps:
+        return 1.0
+    return steps_left / steps if shape == "linear" else 1.0 - math.sqrt(1.0 - steps_left / steps)
+
+
 def warmup_length(block: Mapping[str, Any] | None, warmup_steps: int | None, total_steps: int) -> int:
     """The steps of the warm-up. See `from_config`."""
     if warmup_steps is not None:
@@ -46,10 +58,11 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
     """The schedule of a DeepSpeed JSON's `scheduler` block; the paper's schedule without a block.
 
     WarmupLR stays at its peak after the warm-up, WarmupDecayLR falls linearly to its `warmup_min_lr`, WarmupCosineLR
-    along half a cosine to `cos_min_ratio` times the peak.
+    along half a cosine to `cos_min_ratio` times the peak. WarmupStableDecay is not DeepSpeed's: it stays at its peak
+    and falls to 0 in the last `decay_num_steps` steps, see `decay`.
 
     Args:
-        block: `{"type": WarmupLR | WarmupDecayLR | WarmupCosineLR, "params": {...}}` with DeepSpeed's names.
+        block: `{"type": one of KINDS, "params": {...}}` with DeepSpeed's names.
         peak: learning rate of the optimizer block.
         warmup_steps: of the command line; None for the block's, or 2.5 % of the steps (the paper's) without one.
         total_steps: length of the run; the block's `total_num_steps` is ignored.
@@ -62,19 +75,29 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
             f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lengthen the run or shorten the warm-up"
         )
     kind, params = (block or {}).get("type"), dict((block or {}).get("params", {}))
-    if kind not in (None, "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
+    if kind not in (None, *KINDS):
         raise UserError(
-            f"scheduler.type {kind!r} is not known; use WarmupLR, WarmupDecayLR, WarmupCosineLR, "
+            f"scheduler.type {kind!r} is not known; use {', '.join(KINDS)}, "
             "or no scheduler block for the paper's schedule"
         )
-    shape = params.pop("warmup_type", "log")
+    shape = params.pop("warmup_type", "linear" if kind == "WarmupStableDecay" else "log")
     if shape not in ("linear", "log"):
         raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear" or "log"')
     floor = start = end = 0.0
+    decay_steps, decay_shape = 0, "linear"
     if kind in ("WarmupLR", "WarmupDecayLR"):
         floor, peak = float(params.pop("warmup_min_lr", 0.0)), float(params.pop("warmup_max_lr", peak))
     elif kind == "WarmupCosineLR":
         start, end = float(params.pop("warmup_min_ratio", 0.0)), float(params.pop("cos_min_ratio", 0.0001))
+    elif kind == "WarmupStableDecay":
+        decay_steps, decay_shape = int(params.pop("decay_num_steps", 0)), params.pop("decay_type", "linear")
+        if decay_shape not in ("linear", "1-sqrt"):
+            raise UserError(f'scheduler.params.decay_type {decay_shape!r} is not known; use "linear" or "1-sqrt"')
+        if not 0 <= decay_steps <= total_steps - warmup_steps:
+            raise UserError(
+                f"{warmup_steps} warm-up steps and {decay_steps} steps of decay do not fit into {total_steps} steps; "
+                "lengthen the run or shorten one of them"
+            )
     if unknown := sorted(params.keys() - {"total_num_steps", "warmup_num_steps"}):
         raise UserError(f"scheduler.params.{unknown[0]} is not a parameter of {kind}; remove it")
     if peak > MAX_RATE:
@@ -89,6 +112,8 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
                 return peak * (start + (1.0 - start) * warm)
             progress = min(1.0, (step - warmup_steps + 1) / max(1, total_steps - warmup_steps))
             return peak * (end + (1.0 - end) * (1.0 + math.cos(math.pi * progress)) / 2.0)
+        if kind == "WarmupStableDecay":
+            return peak * warm * decay(total_steps - step, decay_steps, decay_shape)
         if kind == "WarmupDecayLR" and step >= warmup_steps:
             warm = max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
         return floor + (peak - floor) * warm

@@ -72,7 +72,8 @@ class Trainer:
         self.deadline = Deadline(run.settings.flags.max_hours, run.settings.steps, save_seconds)
         self.divergence = Divergence(run)
         self.metrics = StepMetrics(run, task, throughput)
-        self.saver = Saver(run.engine, run.settings.flags.output / "checkpoints", run.settings.kept_checkpoints)
+        checkpoints, settings = run.settings.flags.output / "checkpoints", run.settings
+        self.saver = Saver(run.engine, checkpoints, settings.kept_checkpoints, settings.milestones)
         self._bar = Progress(task.name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         run.say = self._bar.say
         self._finish_agreement: Callable[[], Agreement] | None = None
@@ -140,7 +141,7 @@ class Trainer:
         return Due(
             log=step % settings.log_interval == 0 or last,
             evaluate=self.task.evaluates and (step % settings.eval_interval == 0 or last),
-            save=step % settings.save_interval == 0,
+            save=step % settings.save_interval == 0 or step in settings.milestones,
             last=last,
         )
 

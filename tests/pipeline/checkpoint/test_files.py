@@ -5,6 +5,7 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,9 @@ def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Pat
     return temporary, tag, CheckpointManifest(step, score, files, {"w": StoredTensor((2, 5), 0, where)})
 
 
-def make(directory: Path, step: int, score: float | None = None) -> Path:
+def make(directory: Path, step: int, score: float | None = None, milestone: bool = False) -> Path:
     _, tag, manifest = prepare(directory, step, score)
-    publish(tag, manifest)
+    publish(tag, replace(manifest, milestone=milestone))
     return tag
 
 

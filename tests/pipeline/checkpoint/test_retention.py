@@ -16,6 +16,13 @@ def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3"]
 
 
+def test_milestones_remain_beside_the_newest(tmp_path: Path) -> None:
+    for step in range(1, 8):
+        make(tmp_path, step, milestone=step in (2, 4, 7))
+    prune(tmp_path, 2, tmp_path / tag_name(7))
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["7", "6", "5", "4", "2"]
+
+
 def test_after_a_fallback_what_was_damaged_is_neither_the_newest_nor_the_best(tmp_path: Path) -> None:
     make(tmp_path, 2, score=0.5)
     flip(make(tmp_path, 6, score=0.9) / "rank-00000.safetensors", -1)

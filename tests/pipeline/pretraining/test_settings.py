@@ -4,7 +4,6 @@ import fcntl
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -175,8 +174,8 @@ def test_masks_of_the_flags_are_trained_on_and_the_paper_s_are_evaluated_on(word
 
 def test_a_trained_model_of_one_segment_type_is_refused():
     manifest = SimpleNamespace(max_seq_length=64, vocabulary_size=200)
-    with pytest.raises(UserError, match="two segments; name an --init other than old"):
-        architecture(None, {}, None, manifest, AlbertConfig(type_vocab_size=1), Path("old"))
+    with pytest.raises(UserError, match="two segments; name another model than --init old"):
+        architecture(None, {}, None, manifest, AlbertConfig(type_vocab_size=1), "--init old")
 
 
 @pytest.mark.slow

@@ -22,6 +22,45 @@ def test_a_linear_warmup_and_decay_is_that_of_transformers(warmup: int) -> None:
         theirs.step()
 
 
+@pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
+@pytest.mark.parametrize(("warmup", "decay"), [(0, 12), (7, 5), (3, 0), (10, 20)])
+def test_a_stable_rate_with_a_decay_is_that_of_transformers(shape: str, warmup: int, decay: int) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+    theirs = transformers.get_wsd_schedule(optimizer, warmup, decay, 30, decay_type=shape, min_lr_ratio=0.0)
+    params = {"decay_num_steps": decay, "decay_type": shape}
+    ours = schedule.from_config({"type": "WarmupStableDecay", "params": params}, PEAK, warmup, 30)
+    for step in range(30):
+        assert ours(step) == pytest.approx(theirs.get_last_lr()[0], rel=1e-12)
+        optimizer.step()
+        theirs.step()
+
+
+@pytest.mark.parametrize(
+    ("shape", "rates"),
+    [
+        ("linear", [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        ("1-sqrt", [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.2928932188134524, 0.1339745962155614]),
+    ],
+)
+def test_a_stable_rate_with_a_decay_by_hand(shape: str, rates: list[float]) -> None:
+    block = {"type": "WarmupStableDecay", "params": {"decay_num_steps": 4, "decay_type": shape}}
+    rate = schedule.from_config(block, 1.0, 2, 10)
+    assert [rate(step) for step in range(10)] == pytest.approx(rates, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"decay_num_steps": 9}, "2 warm-up steps and 9 steps of decay do not fit into 10 steps"),
+        ({"decay_num_steps": 4, "decay_type": "cosine"}, "decay_type 'cosine' is not known"),
+        ({"decay_steps": 4}, "decay_steps is not a parameter"),
+    ],
+)
+def test_a_stable_rate_refuses(params: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        schedule.from_config({"type": "WarmupStableDecay", "params": params}, 1.0, 2, 10)
+
+
 @pytest.mark.parametrize(
     ("step", "rate"),
     [

@@ -1,0 +1,115 @@
+"""A run that goes on from a checkpoint of another run with another schedule."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from benchmarks.shared.outcome import outcome
+from common.errors import UserError
+from pipeline.checkpoint.retention import step_of, tags
+from tests.pipeline.conftest import run
+from tests.pipeline.pretraining.command_lines import CONFIG, line, resolve
+
+SMALL = ("num_hidden_layers=1", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
+
+
+def stable(decay_steps):
+    """A schedule that falls in its last steps."""
+    return {"type": "WarmupStableDecay", "params": {"warmup_num_steps": 2, "decay_num_steps": decay_steps}}
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """A folder with two runs, at a constant rate and one that falls from step 6 on; and how to start more."""
+    folder = tmp_path_factory.mktemp("branch")
+
+    def train(name, decay_steps, *more, steps=9, status=0, save_interval=4):
+        config = folder / f"{name}.json"
+        config.write_text(json.dumps(CONFIG | {"scheduler": stable(decay_steps)}))
+        words = {
+            "--model": "albert-tiny", "--model-args": SMALL, "--data": str(corpus.train), "--steps": str(steps),
+            "--eval-data": str(corpus.held_out), "--eval-batches": "1", "--eval-interval": "100",
+            "--save-interval": str(save_interval), "--log-interval": "1", "--keep-checkpoints": "1",
+            "--deepspeed_config": str(config), "--output": str(folder / name),
+        }  # fmt: skip
+        return run(sys.executable, "-m", "pipeline.pretrain", *line(words), *more, status=status)
+
+    train("constant", 0, "--keep-at", "2900", "6k")  # of about 480 tokens a step
+    train("falling", 3)
+    return folder, train
+
+
+def losses(output):
+    return {record["step"]: record["loss"] for record in outcome(output)[0] if record["split"] == "train"}
+
+
+def test_milestones_stay(trained):
+    folder, _ = trained
+    tokens = {r["step"]: r["tokens"] for r in outcome(folder / "constant")[0] if r["split"] == "train"}
+    nearest = {min(tokens, key=lambda step: abs(tokens[step] - wanted)) for wanted in (2900,)}
+    kept = {step_of(tag) for tag in tags(folder / "constant" / "checkpoints")}
+    # The last one is the newest; the evaluation at the end makes it the best as well. 6,000 tokens are never read.
+    assert kept == {*nearest, 9}
+    assert {step_of(tag) for tag in tags(folder / "falling" / "checkpoints")} == {9}
+
+
+def test_a_branch_trains_as_a_run_that_had_its_schedule_from_the_start(trained):
+    folder, train = trained
+    checkpoint = next(t for t in tags(folder / "constant" / "checkpoints") if step_of(t) < 9)
+    result = train("branch", 3, "--branch", str(checkpoint))
+    assert f"going on from step {step_of(checkpoint)} of {folder / 'constant'}" in result.stdout
+    whole, branch = losses(folder / "falling"), losses(folder / "branch")
+    assert branch == {step: loss for step, loss in whole.items() if step > step_of(checkpoint)}
+    assert whole != losses(folder / "constant"), "the schedule makes no difference, so the test shows nothing"
+    record = json.loads((folder / "branch" / "settings.json").read_text())
+    assert record["branch"] == {"run": str((folder / "constant").resolve()), "step": step_of(checkpoint)}
+
+
+def test_a_branch_resumes_without_the_run_that_it_left(trained):
+    folder, train = trained
+    shutil.copytree(folder / "constant", folder / "parent")
+    words = ("--branch", str(folder / "parent"))
+    assert "--steps" in train("later", 3, *words, status=2).stderr  # the newest is step 9, and so is its end
+    train("later", 3, *words, steps=12, save_interval=1)
+    whole = losses(folder / "later")
+    shutil.rmtree(folder / "parent")
+    for tag in tags(folder / "later" / "checkpoints"):
+        assert step_of(tag) == 12
+    assert "nothing to do" in train("later", 3, *words, steps=12).stdout
+    assert "other settings (branch" in train("later", 3, steps=12, status=2).stderr
+    assert sorted(whole) == [10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"--branch": "{folder}/nothing"}, "holds no run"),
+        ({"--init": "{folder}/constant"}, "--init and --branch"),
+        ({"--model-args": "hidden_size=64"}, "--branch .* holds another model: .*hidden_size is 32 there"),
+    ],
+)
+def test_what_cannot_be_branched(trained, words, changed, message):
+    folder, _ = trained
+    wanted = {"--branch": "{folder}/constant", "--model-args": SMALL, "--steps": "20"} | changed
+    filled = {flag: value.format(folder=folder) if isinstance(value, str) else value for flag, value in wanted.items()}
+    with pytest.raises(UserError, match=message):
+        resolve(words | filled, 1)
+
+
+def test_another_optimizer_does_not_read_these_moments(trained, words, tmp_path):
+    folder, _ = trained
+    (tmp_path / "adam.json").write_text(json.dumps(CONFIG | {"optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}))
+    given = {"--branch": f"{folder}/constant", "--model-args": SMALL, "--steps": "20"}
+    with pytest.raises(UserError, match="trained by Lamb, whose moments mean something else to AdamW"):
+        resolve(words | given | {"--deepspeed_config": str(tmp_path / "adam.json")}, 1)
+
+
+def test_a_checkpoint_is_a_model_to_start_from(trained, words):
+    folder, _ = trained
+    tag = tags(folder / "constant" / "checkpoints")[-1]
+    del words["--model"]
+    settings = resolve(words | {"--init": str(tag)}, 1)
+    assert settings.model.hidden_size == 32
+    assert settings.record().init == str(tag.resolve())
