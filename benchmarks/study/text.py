@@ -1,13 +1,16 @@
 """The corpora below --data-root, and the commands that make shards of each of them."""
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.shared.commands import Command, Stage
 from common.errors import UserError
+from data_prep.corpus.documents import HELD_OUT, TRAIN, VALIDATION, read_manifest
+from data_prep.sources.opening import compression
 
-HELD_OUT = "0.05"
+FRACTIONS = ("--held-out", "0.05", "--validation", "0.03")
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,17 @@ class Corpus:
     source: str
     inputs: tuple[Path, ...]
 
+    def documents(self, out: Path) -> Path:
+        """The directory of its documents."""
+        return out / "documents" / self.name
+
+    def shards(self, out: Path, split: str) -> Path:
+        """The directory of its shards of one split."""
+        return out / "shards" / split / self.name
+
 
 def find_corpora(root: Path) -> list[Corpus]:
-    """The text in `root`: MediaWiki exports and .jsonl files in wikipedia/, and directories of .txt files in books/.
+    """The text in `root`: exports and JSON Lines in wikipedia/ and corpus/, and directories of .txt files in books/.
 
     Raises UserError if there is none, or if two have the same name.
     """
@@ -34,45 +45,89 @@ def find_corpora(root: Path) -> list[Corpus]:
     exports = tuple(sorted((root / "wikipedia").glob("*.bz2")))
     if exports:
         found.append(Corpus("wikipedia", "wikipedia", exports))
-    found += [Corpus(path.stem, "jsonl", (path,)) for path in sorted((root / "wikipedia").glob("*.jsonl"))]
+    for folder in ("wikipedia", "corpus"):
+        for path in sorted((root / folder).glob("*.jsonl*")):
+            name, _, ending = path.name.partition(".jsonl")
+            if ending in ("", f".{compression(path)}"):
+                found.append(Corpus(name, "jsonl", (path,)))
     if any((root / "books").rglob("*.txt")):
         found.append(Corpus("books", "books", (root / "books",)))
     names = [corpus.name for corpus in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"{root / 'wikipedia' / twice}.jsonl has the name of another corpus; rename it")
+        raise UserError(f"{root} has two corpora of the name {twice}; rename a file")
     if not found:
-        raise UserError(f"{root} has no text; put exports (.bz2) or .jsonl into wikipedia/, or .txt files into books/")
+        raise UserError(
+            f"{root} has no text; put exports (.bz2) into wikipedia/, JSON Lines into wikipedia/ or corpus/, or .txt "
+            "files into books/"
+        )
     return found
 
 
-def stages(
-    corpora: Sequence[Corpus],
-    length: int,
-    out: Path,
-    python: tuple[str, ...],
-    vocabulary: Path,
-    size: int | None = None,
-    *flags: str,
-) -> list[Stage]:
-    """The commands from raw text to shards of every corpus, OUT/shards/SPLIT/NAME.
+def splits_of(corpus: Corpus, out: Path) -> list[str]:
+    """The splits of a corpus that have documents, once it is extracted."""
+    return [split for split, counts in read_manifest(corpus.documents(out)).counts.items() if counts.documents]
 
-    Args:
+
+@dataclass(frozen=True)
+class Preparation:
+    """Prepares the text of several corpora in OUT.
+
+    Attributes:
+        corpora: they are kept apart, and no one has documents that are similar to the held-out ones of another.
         length: tokens of a row.
-        vocabulary: of all shards. It is trained if `size`, its pieces, is given.
-        flags: further ones of `data_prep shards`.
+        out: of everything.
+        job: begins a command of `data_prep`: with MPI, each job has all cores, and there is one at a time.
     """
-    prepare = (*python, "data_prep")
-    documents = {corpus.name: out / "documents" / corpus.name for corpus in corpora}
-    extracts, shards = [], []
-    for corpus in corpora:
-        words = (*prepare, "extract", "--source", corpus.source, "--input", *map(str, corpus.inputs))
-        words += ("--out", str(documents[corpus.name]), "--held-out", HELD_OUT)
-        extracts.append(Command(f"extract {corpus.name}", words, documents[corpus.name] / "documents.json"))
-        for split in ("train", "held_out"):
-            made = out / "shards" / split / corpus.name
-            words = (*prepare, "shards", "--documents", str(documents[corpus.name]), "--split", split, *flags)
-            words += ("--vocab", str(vocabulary), "--max-seq-length", str(length), "--out", str(made))
-            shards.append(Command(f"shards {corpus.name} {split}", words, made / "manifest.json"))
-    words = (*prepare, "vocab", "--documents", *map(str, documents.values()), "--out", str(vocabulary))
-    train = Command("vocabulary", (*words, "--size", str(size)), vocabulary)
-    return [tuple(extracts), *([(train,)] if size else []), tuple(shards)]
+
+    corpora: Sequence[Corpus]
+    length: int
+    out: Path
+    job: tuple[str, ...]
+
+    @classmethod
+    def on_all_cores(
+        cls, corpora: Sequence[Corpus], length: int, out: Path, python: tuple[str, ...], cores: int
+    ) -> "Preparation":
+        """With as many MPI ranks as cores, where MPI is installed."""
+        with_mpi = cores > 1 and shutil.which("mpirun") is not None
+        mpi = ("mpirun", "-n", str(cores)) if with_mpi else ()
+        return cls(corpora, length, out, (*mpi, *python, "data_prep"))
+
+    def _stages(self, commands: Iterable[Command]) -> list[Stage]:
+        return [(command,) for command in commands] if self.job[0] == "mpirun" else [tuple(commands)]
+
+    def extract(self) -> list[Stage]:
+        """The commands that make documents of each corpus."""
+        commands = []
+        for corpus in self.corpora:
+            words = (*self.job, "extract", "--source", corpus.source, "--input", *map(str, corpus.inputs))
+            words += ("--out", str(corpus.documents(self.out)), *FRACTIONS)
+            done = corpus.documents(self.out) / "documents.json"
+            commands.append(Command(f"extract {corpus.name}", words, done))
+        return self._stages(commands)
+
+    def train_vocabulary(self, vocabulary: Path, size: int) -> list[Stage]:
+        """The command that trains a vocabulary on all corpora."""
+        documents = [str(corpus.documents(self.out)) for corpus in self.corpora]
+        words = (*self.job, "vocab", "--documents", *documents, "--out", str(vocabulary), "--size", str(size))
+        return [(Command("vocabulary", words, vocabulary),)]
+
+    def shards(self, vocabulary: Path, *flags: str, splits: Sequence[str] = (TRAIN, HELD_OUT, VALIDATION)) -> list[Stage]:
+        """The commands that make shards of each split that has documents. The corpora must be extracted.
+
+        Args:
+            flags: further ones of `data_prep shards`.
+        """
+        commands = []
+        for corpus in self.corpora:
+            others = [str(other.documents(self.out)) for other in self.corpora if other != corpus]
+            for split in splits_of(corpus, self.out):
+                if split not in splits:
+                    continue
+                made = corpus.shards(self.out, split)
+                words = (*self.job, "shards", "--documents", str(corpus.documents(self.out)), "--split", split, *flags)
+                words += ("--vocab", str(vocabulary), "--max-seq-length", str(self.length), "--out", str(made))
+                if split == TRAIN and others:
+                    words += ("--held-out-of", *others)
+                commands.append(Command(f"shards {corpus.name} {split}", words, made / "manifest.json"))
+        return self._stages(commands)

@@ -1,0 +1,149 @@
+"""The probe that chooses the peak rate and the start, and the pre-training that follows.
+
+The rule of the probe was written before any result: all choices make the same number of steps, side by side, each with
+a whole schedule; the one with the lowest MLM loss on the validation documents is taken. Nothing is reported on these.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.shared.commands import Command, Stage
+from benchmarks.study.plan import Choice, Plan
+from benchmarks.study.text import Corpus, splits_of
+from common.errors import UserError
+from common.files import atomic
+from data_prep.corpus.documents import HELD_OUT, TRAIN, VALIDATION
+from pipeline.checkpoint.retention import is_milestone, tags
+from pipeline.training.metrics_file import read_records
+
+
+@dataclass(frozen=True)
+class Training:
+    """Pre-training in OUT.
+
+    Attributes:
+        corpora: whose shards are made.
+        python: begins a command of one rank; launcher: of all.
+    """
+
+    plan: Plan
+    corpora: Sequence[Corpus]
+    out: Path
+    python: tuple[str, ...]
+    launcher: tuple[str, ...]
+
+    def shards(self, split: str) -> list[str]:
+        """The directories of the shards of one split, of the corpora that have it."""
+        return [str(one.shards(self.out, split)) for one in self.corpora if split in splits_of(one, self.out)]
+
+    @property
+    def evaluated(self) -> list[str]:
+        """The names of the corpora with held-out text, in the order of the evaluations."""
+        return [Path(directory).name for directory in self.shards(HELD_OUT)]
+
+    def _words(self, choice: Choice, begin: tuple[str, ...], micro_batch: int, run: Path) -> list[str]:
+        """The words that every run has in common. Writes the DeepSpeed JSON."""
+        plan, config = self.plan, run.with_suffix(".json")
+        config.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(config, json.dumps(plan.engine(choice, micro_batch), indent=1) + "\n")
+        words = [*begin, "pipeline.pretrain", "--model", plan.preset, "--model-args"]
+        words += [*choice.model_args, *(f"{name}={value}" for name, value in plan.model.items())]
+        words += ["--data", *self.shards(TRAIN), "--deepspeed_config", str(config), "--output", str(run)]
+        return [*words, "--verify", "never", *plan.flags]
+
+    def probe(self) -> Stage:
+        """A short run of each choice on one rank, side by side."""
+        steps, commands = self.plan.probe_steps, []
+        for choice in self.plan.choices:
+            run = self._probe_run(choice)
+            words = self._words(choice, self.python, max(1, self.plan.micro_batch // 2), run)
+            words += ["--eval-data", *self.shards(VALIDATION)] if self.shards(VALIDATION) else []
+            words += ["--eval-batches", str(self.plan.eval_batches), "--eval-interval", str(steps)]
+            words += ["--steps", str(steps), "--warmup-steps", str(steps // 5), "--log-interval", str(steps // 5)]
+            commands.append(Command(f"probe {choice.name}", (*words, "--save-interval", str(steps)), run / "done"))
+        return tuple(commands)
+
+    def _probe_run(self, choice: Choice) -> Path:
+        return self.out / "probe" / choice.name
+
+    def losses(self) -> dict[Choice, float]:
+        """By choice, the MLM loss of the probe on the validation documents of all corpora, per predicted token."""
+        return {choice: validation_loss(self._probe_run(choice)) for choice in self.plan.choices}
+
+    def speed(self, at_once: int) -> float:
+        """Tokens a second that this machine reads in pre-training: of all runs of the probe that ran `at_once`."""
+        speeds = [tokens_a_second(self._probe_run(choice)) for choice in self.plan.choices]
+        return sum(speeds) / len(speeds) * min(at_once, len(speeds))
+
+    def pretraining(self, choice: Choice, hours: float, speed: float) -> Command:
+        """The command of pre-training.
+
+        Args:
+            hours: its limit, at which the schedule ends.
+            speed: tokens a second. It decides the steps; a slower machine ends the schedule at the limit.
+        """
+        plan = self.plan
+        steps = max(plan.evaluations, round(1.1 * 3600 * hours * speed / (plan.batch * plan.length)))
+        logged = max(1, steps // plan.evaluations // 5)
+        often = 5 * logged  # every evaluation is at a logged step, which has the tokens and the time
+        words = self._words(choice, self.launcher, plan.micro_batch, self.out / "pretrain")
+        words += ["--eval-data", *self.shards(HELD_OUT)] if self.evaluated else []
+        words += ["--eval-batches", str(plan.eval_batches)]
+        words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{hours:g}"]
+        words += ["--eval-interval", str(often), "--log-interval", str(logged)]
+        words += ["--save-interval", str(2 * often), "--keep-checkpoints", "2"]
+        words += ["--keep-at", *plan.milestones] if plan.milestones else []
+        return Command("pre-train", tuple(words), self.out / "pretrain" / "done")
+
+    def minimal_pairs(self, pairs: Path) -> list[Stage]:
+        """The commands that score the milestones, and then the final model, on minimal pairs."""
+        run, scores = self.out / "pretrain", self.out / "minimal_pairs"
+        scores.mkdir(exist_ok=True)
+        kept = [tag for tag in reversed(tags(run / "checkpoints")) if is_milestone(tag)]
+        words = (*self.python, "pipeline.evaluate", "minimal-pairs", "--pairs", str(pairs))
+        limit = ("--limit", str(self.plan.pairs))
+        commands = [self._scoring((*words, *limit), tag, scores / f"{tag.name}.json") for tag in kept]
+        return [tuple(commands), (self._scoring(words, run / "export", scores / "export.json"),)]
+
+    @staticmethod
+    def _scoring(words: tuple[str, ...], model: Path, file: Path) -> Command:
+        return Command(f"minimal pairs {file.stem}", (*words, "--run", str(model), "--out", str(file)), file)
+
+
+def validation_loss(run: Path) -> float:
+    """The MLM loss of the last evaluation over all held-out directories, per predicted token; inf if there is none."""
+    records = read_records(run, "eval")
+    if not records:
+        return math.inf
+    prefixes = [name.removesuffix("mlm_loss") for name in records[-1] if name.endswith("mlm_loss")]
+    losses = [(records[-1][f"{one}mlm_loss"], records[-1][f"{one}predictions"]) for one in prefixes]
+    if any(loss is None for loss, _ in losses):
+        return math.inf
+    return sum(loss * count for loss, count in losses) / sum(count for _, count in losses)
+
+
+def chosen(losses: dict[Choice, float]) -> Choice:
+    """The choice with the lowest loss, the first of equals."""
+    return min(losses, key=lambda choice: losses[choice])
+
+
+def tokens_a_second(run: Path) -> float:
+    """Tokens that a run has read a second, with all ranks; fine-tuning keeps as many cores busy.
+
+    The difference of two records has all steps between them, also after a stop. The speed that a record itself has is
+    that of the last start, maybe of a single step. The first record has the time of compiling.
+    """
+    first, *_, last = read_records(run, "train")
+    return float((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"]))
+
+
+def check_model(plan: Plan, out: Path) -> None:
+    """Raises UserError if an earlier start pre-trained another model in OUT."""
+    settings = out / "pretrain" / "settings.json"
+    if settings.exists():
+        model = json.loads(settings.read_text(encoding="utf-8"))["model"]
+        if any(model[name] != value for name, value in plan.model.items()):
+            raise UserError(f"{out} has a study of another model; give another --out, or move it away")
