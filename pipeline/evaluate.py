@@ -1,16 +1,20 @@
-"""Summarises and compares runs.
+"""Summarises and compares runs, and scores pre-trained models on minimal pairs.
 
 python -m pipeline.evaluate summary --run runs/base
 python -m pipeline.evaluate compare --runs runs/base --random runs/random
+python -m pipeline.evaluate minimal-pairs --run runs/base --pairs blimp/data
 """
 
 import argparse
+import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.command_line import Parser, entry_point
+from common.command_line import Parser, entry_point, positive
+from common.files import atomic, places
 
 
 def _summary(args: argparse.Namespace) -> str:
@@ -26,6 +30,21 @@ def _compare(args: argparse.Namespace) -> str:
     from pipeline.analysis.comparison import compare
 
     return compare(args.runs, args.random)
+
+
+def _minimal_pairs(args: argparse.Namespace) -> str:
+    from pipeline.analysis import minimal_pairs
+    from pipeline.finetuning.predictor import open_predictor
+
+    if args.out is not None:
+        places.check_new_file(args.out)
+    pairs = minimal_pairs.read_pairs(args.pairs, args.limit)
+    predictor = open_predictor(args.run)
+    model = predictor.require_pretrained("to score sentences")
+    result = minimal_pairs.evaluate(model, predictor.vocabulary, pairs, str(args.run), args.score)
+    if args.out is not None:
+        atomic.write_text(args.out, json.dumps(dataclasses.asdict(result), indent=2) + "\n")
+    return result.table()
 
 
 def parser() -> Parser:
@@ -44,6 +63,32 @@ def parser() -> Parser:
     command.set_defaults(run_command=_compare)
     command.add_argument("--runs", required=True, help="where to search", **searched)
     command.add_argument("--random", default=[], help="where to search for runs from random weights", **searched)
+
+    command = commands.add_parser("minimal-pairs", help="how often a pre-trained model prefers the good sentence")
+    command.set_defaults(run_command=_minimal_pairs)
+    command.add_argument(
+        "--run",
+        required=True,
+        type=Path,
+        metavar="RUN",
+        help="a run of pre-training (its newest checkpoint), or an export",
+    )
+    command.add_argument(
+        "--pairs",
+        required=True,
+        type=Path,
+        metavar="PATH",
+        help="a directory of BLiMP's .jsonl files, or a .jsonl file with the fields good and bad, and phenomenon and "
+        "paradigm if there are several; also compressed (.gz, .xz, .zst, .bz2)",
+    )
+    command.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs of each paradigm")
+    command.add_argument(
+        "--score",
+        choices=("within-word", "plain"),
+        default="within-word",
+        help="mask with each token the later ones of its word, or the token alone (default: within-word)",
+    )
+    command.add_argument("--out", type=Path, metavar="FILE", help="write the results to this new JSON file, too")
     return p
 
 

@@ -32,6 +32,15 @@ def check_directory(directory: Path, flag: str = "--out") -> None:
         raise cannot_write(directory, error, flag) from None
 
 
+def check_new_file(path: Path) -> None:
+    """Raises UserError unless the file of --out, `path`, can be made: it is not there, and its directory is."""
+    if os.path.lexists(path):
+        raise UserError(f"--out {path} exists already; move it away, or choose another name")
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: {path.parent} is not a directory; make it first")
+    check_directory(path.parent)
+
+
 def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
     """A UserError that says why `place` cannot be written."""
     remedy = "free some space" if error.errno in FULL else f"choose another {flag}"

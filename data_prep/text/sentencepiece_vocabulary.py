@@ -103,6 +103,10 @@ class SentencePieceVocabulary(Vocabulary):
         # A character of several bytes is one word. Its first byte is below 0x80, or at least 0xC0.
         further = [is_byte and "<0x8" <= piece < "<0xC" for is_byte, piece in zip(self.is_byte, self.pieces)]
         self.continues_word = np.array([continues(piece) for piece in self.pieces]) | np.array(further)
+        if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:  # in others the scores are ranks, or nothing
+            self.log_frequencies = np.array([piece.score for piece in proto.pieces], np.float64)
+            # A character that is no piece is rarer than each piece.
+            self.log_frequencies[self.unknown()] = self.log_frequencies[self.log_frequencies > NEVER_SCORE].min()
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
 
     @classmethod

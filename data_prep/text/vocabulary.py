@@ -81,6 +81,8 @@ class Vocabulary(ABC):
         continues_word: bool[V], whether a piece continues a word. Masking needs it for n-grams of whole words.
         normalization: how text is normalised before it is encoded.
         file_ids: int64[V], the id in the file of each piece; None if they are equal.
+        log_frequencies: float64[V], the logarithm of each piece's share of the text that the vocabulary was trained on,
+            in nats; 0 for pieces that were not trained. None if the file does not tell.
     """
 
     file_name: ClassVar[str]
@@ -95,6 +97,7 @@ class Vocabulary(ABC):
     continues_word: NDArray[np.bool_]
     normalization: Normalization
     file_ids: NDArray[np.int64] | None = None
+    log_frequencies: NDArray[np.float64] | None = None
 
     def unknown(self) -> NDArray[np.bool_]:
         """bool[V], whether a piece stands for characters that are no pieces: <unk>, or one of their bytes."""

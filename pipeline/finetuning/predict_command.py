@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -158,11 +157,7 @@ def check_output(out: str) -> None:
         return
     if path.suffix.lower() not in WRITERS:
         raise UserError(f"--out {out} has none of the endings {', '.join(WRITERS)}; choose one, or - for a pipe")
-    if os.path.lexists(path):
-        raise UserError(f"--out {out} exists already; move it away, or choose another name")
-    if not path.parent.is_dir():
-        raise UserError(f"--out {out}: {path.parent} is not a directory; make it first")
-    places.check_directory(path.parent)
+    places.check_new_file(path)
 
 
 def write(out: str, rows: Rows) -> None:

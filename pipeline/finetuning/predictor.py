@@ -139,11 +139,8 @@ class Predictor:
 
         Raises UserError if the model was not trained for it.
         """
-        texts = _list(texts)
-        if not isinstance(self.model, AlbertForPreTraining):
-            what = f"is fine-tuned on {self.task.name}" if self.task else "has no head for masked tokens"
-            raise UserError(f"{self.source} {what}; to fill a [MASK], name a pre-trained model")
-        return [fill(self.model, self.vocabulary, text, top_k) for text in texts]
+        texts, model = _list(texts), self.require_pretrained("to fill a [MASK]")
+        return [fill(model, self.vocabulary, text, top_k) for text in texts]
 
     def embed(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> NDArray[np.float32]:
         """The embedding of each text, float32 (N, H), of Euclidean length 1. See `embed`."""
@@ -158,6 +155,13 @@ class Predictor:
                 "pipeline.finetune --init"
             )
         return self.task
+
+    def require_pretrained(self, purpose: str) -> AlbertForPreTraining:
+        """The model, if it predicts masked tokens. Otherwise raises UserError; `purpose` says what they are for."""
+        if not isinstance(self.model, AlbertForPreTraining):
+            what = f"is fine-tuned on {self.task.name}" if self.task else "has no head for masked tokens"
+            raise UserError(f"{self.source} {what}; {purpose}, name a pre-trained model")
+        return self.model
 
     @property
     def _device(self) -> torch.device:

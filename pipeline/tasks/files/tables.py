@@ -23,6 +23,7 @@ from typing import Any
 
 from common.errors import UserError, one_line
 from common.files.json_files import read_bytes
+from data_prep.sources.opening import DAMAGE, compression, open_input
 
 Row = Mapping[str, Any]
 
@@ -247,8 +248,19 @@ def load_json(text: str, path: Path, first_line: int = 1) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file without its byte-order mark. Raises UserError if the file cannot be read as UTF-8."""
+    """The text of a file, decompressed by its suffix, without its byte-order mark.
+
+    Raises UserError if the file cannot be read as UTF-8, or is damaged.
+    """
     content = read_bytes(path, "check the name", MAX_FILE_BYTES)
+    if compression(path):
+        try:
+            with open_input(path) as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        except DAMAGE as error:
+            raise UserError(f"{path} is damaged ({one_line(error)}); get the file again") from None
+        if len(content) > MAX_FILE_BYTES:
+            raise UserError(f"{path} has more than {MAX_FILE_BYTES:,} bytes when decompressed; check the name")
     try:
         # Line ends are not translated: offsets into the text must not shift.
         return content.decode("utf-8-sig")
