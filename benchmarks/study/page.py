@@ -32,8 +32,8 @@ matplotlib.use("Agg")  # no display is needed
 RESAMPLES = 1000
 MINIMAL_PAIRS = "minimal pairs"
 ANCHORS = (
-    "Published models of the same budget (BabyLM strict-small: 10 million words, about ten passes), on other text: BLiMP "
-    "of RoBERTa-base 69.5 (2023), LTG-BERT 60.6 (2024), GPT-BERT 70.4 (2025)."
+    "BLiMP of published models of the same budget (BabyLM strict-small: 10 million words, about ten passes) on other "
+    "text: RoBERTa-base 69.5 (2023), LTG-BERT 60.6 (2024), GPT-BERT 70.4 (2025)."
 )
 
 Curves = dict[str, list[dict[str, float]]]
@@ -177,7 +177,9 @@ def curve_of_pairs(run: Path, scores: Path) -> list[dict[str, float]]:
     points = []
     for file in [*sorted(scores.glob("step-*.json")), *scores.glob("export.json")]:
         step = steps[-1] if file.stem == "export" else int(file.stem.partition("-")[2])
-        reached = {name: float(np.interp(step, steps, [one[name] for one in training])) for name in ("tokens", "seconds")}
+        reached = {
+            name: float(np.interp(step, steps, [one[name] for one in training])) for name in ("tokens", "seconds")
+        }
         points.append({**reached, "pairs": 100 * read_object(file, "make it again")["total"]["accuracy"]})
     return points
 
@@ -204,7 +206,9 @@ MEASURES: tuple[Measure, ...] = (
 )
 
 
-def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measures: Sequence[Measure] = MEASURES) -> None:
+def plot(
+    path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measures: Sequence[Measure] = MEASURES
+) -> None:
     """Draws measures of every corpus against tokens and time: SOP accuracy with its 95 % interval."""
     drawn = [one for one in measures if any(one[0] in point for points in curves.values() for point in points)]
     figure = Figure(figsize=(10, 1 + 3 * len(drawn)), layout="constrained")

@@ -112,7 +112,9 @@ class Preparation:
         words = (*self.job, "vocab", "--documents", *documents, "--out", str(vocabulary), "--size", str(size))
         return [(Command("vocabulary", words, vocabulary),)]
 
-    def shards(self, vocabulary: Path, *flags: str, splits: Sequence[str] = (TRAIN, HELD_OUT, VALIDATION)) -> list[Stage]:
+    def shards(
+        self, vocabulary: Path, *flags: str, splits: Sequence[str] = (TRAIN, HELD_OUT, VALIDATION)
+    ) -> list[Stage]:
         """The commands that make shards of each split that has documents. The corpora must be extracted.
 
         Args:

@@ -1,6 +1,8 @@
 """The study: what it finds and chooses, and a whole small one, stopped and resumed."""
 
 import json
+import lzma
+import math
 import statistics
 from pathlib import Path
 
@@ -9,9 +11,11 @@ import pytest
 
 from benchmarks.shared import commands
 from benchmarks.study import __main__ as study
-from benchmarks.study import finetune, page, tasks
-from benchmarks.study.__main__ import tokens_a_second
-from benchmarks.study.plan import FULL, SMALL
+from benchmarks.study import finetune, page, text, training
+from benchmarks.study.plan import CPU, GPU, SMALL, Choice
+from benchmarks.study.training import tokens_a_second
+from pipeline.engine import deepspeed_config
+from pipeline.engine.hardware import Hardware
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
@@ -30,14 +34,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "books" / "novels" / f"book{number}.txt").write_text("\n\n".join(sentences), encoding="utf-8")
     records = [{"text": " ".join(make_sentences(20, seed=1000 + number))} for number in range(60)]
     (root / "wikipedia" / "intros.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    (root / "corpus").mkdir()
+    with lzma.open(root / "corpus" / "articles.jsonl.xz", "wt") as file:
+        file.writelines(json.dumps({"text": " ".join(make_sentences(20, seed=2000 + n))}) + "\n" for n in range(60))
+    (root / "blimp").mkdir()
+    words = [sentence.split()[:4] for sentence in make_sentences(6, seed=5)]
+    pairs = [{"good": " ".join(one), "bad": " ".join(reversed(one))} for one in words]
+    (root / "blimp" / "order.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     task_files.write_all(root)
     return root
 
 
 def jobs(samples: int, tokens: float, place: Path) -> tuple[finetune.Job, finetune.Job]:
     """The jobs of a task with as many samples of 30 tokens."""
-    size = tasks.TaskSize(Path("data"), samples, 30.0, 10)
-    return finetune.jobs_of(find_task("rte"), size, tokens, FULL, Path("export"), place)
+    size = finetune.TaskSize(Path("data"), samples, 30.0, 10)
+    return finetune.jobs_of(find_task("rte"), size, tokens, CPU, Path("export"), place)
 
 
 def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
@@ -58,18 +69,54 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
     assert result.settings == f"{pair[0].steps} steps, 8.1 epochs"
 
 
+def last_evaluation(run: Path) -> float:
+    """The MLM loss over all validation rows, by brute force."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [row for row in rows if row["split"] == "eval"][-1]
+    counted = [(last[name], last[name.removesuffix("mlm_loss") + "predictions"]) for name in last if "mlm_loss" in name]
+    assert len(counted) == 3
+    return sum(loss * count for loss, count in counted) / sum(count for _, count in counted)
+
+
+def text_of(made: Path) -> str:
+    return (made / "study.md").read_text()
+
+
+def test_a_probe_that_did_not_end_finite_is_not_chosen() -> None:
+    losses = {Choice("Lamb", 1.0): math.inf, Choice("Lamb", 0.1): 5.0, Choice("Lamb", 0.01): 5.0}
+    assert training.chosen(losses).rate == 0.1
+
+
+def test_corpora_are_found_compressed_or_not(root: Path) -> None:
+    assert [(one.name, one.source) for one in text.find_corpora(root)] == [
+        ("intros", "jsonl"),
+        ("articles", "jsonl"),
+        ("books", "books"),
+    ]
+
+
+def test_the_plan_of_a_gpu_is_fp16_with_lamb_and_sums_gradients_in_fp32(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(json.dumps(GPU.engine(GPU.choices[0], GPU.micro_batch)))
+    config = deepspeed_config.load(tmp_path / "gpu.json")
+    engine = deepspeed_config.fit(config, 1, Hardware("NVIDIA H100 80GB HBM3", fp16=True, bf16=True), "auto")
+    assert (engine.precision, engine.zero_stage, engine.train_batch_size) == ("fp16", 1, 512)
+    assert engine.json["optimizer"]["type"] == "Lamb"
+    assert engine.json["data_types"]["grad_accum_dtype"] == engine.json["communication_data_type"] == "fp32"
+
+
 @pytest.mark.slow
 def test_a_whole_study_is_written_and_not_made_twice(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(commands, "subprocess", ForkedCommands)
+    monkeypatch.setattr(text.shutil, "which", lambda name: None)  # no MPI: jobs are forked
     measured = []
     # A speed at which no limit of time is reached on any machine.
-    monkeypatch.setattr(study, "tokens_a_second", lambda run: measured.append(run) or 5.0)
-    words = ["--data-root", str(root), "--out", str(tmp_path / "study"), "--plan", "small", "--hours", "1"]
+    monkeypatch.setattr(training, "tokens_a_second", lambda run: measured.append(run) or 5.0)
+    words = ["--data-root", str(root), "--out", str(tmp_path / "study"), "--plan", "small", "--price", "2"]
     words += ["--ranks", "1", "--tasks", "rte"]
     assert study.main(words) == 0
-    assert tokens_a_second(*measured) > 0
+    assert all(tokens_a_second(run) > 0 for run in measured)
     first = capsys.readouterr().out
     made = tmp_path / "study" / "page"
     assert {"study.md", "study.json", "curves.png"} <= {path.name for path in made.iterdir()}
@@ -85,11 +132,21 @@ def test_a_whole_study_is_written_and_not_made_twice(
         ]
         mean = statistics.fmean(result["metrics"]["dev"]["accuracy"] for result in results)
         assert shown == pytest.approx(100 * mean)
-    assert set(record["curves"]) == {"intros", "books"}
-    assert all(len(points) >= SMALL.evaluations for points in record["curves"].values())
+    # The probe takes the lowest loss on text that is reported nowhere.
+    evaluations = {name: last_evaluation(tmp_path / "study" / "probe" / name) for name in record["probe"]}
+    assert record["probe"] == {name: pytest.approx(loss) for name, loss in evaluations.items()}
+    assert f"the probe chose {min(evaluations, key=evaluations.get)}\n" in first
+    curves = dict(record["curves"])
+    of_pairs = curves.pop("minimal pairs")
+    assert set(curves) == {"intros", "books", "articles"}
+    assert all(len(points) >= SMALL.evaluations for points in curves.values())
+    # One milestone is reached, the other never; then the final model.
+    assert len(of_pairs) == 2
+    assert of_pairs[0]["tokens"] == pytest.approx(1000, rel=0.3)
+    assert record["minimal_pairs"]["total"]["pairs"] == 6
+    assert "dollars at 2 an hour" in text_of(made)
     assert study.main(words) == 0
     again = capsys.readouterr().out
     assert again.count("done before") == first.count(" s\n")
-    text = (made / "study.md").read_text()
-    assert page.markdown(record) == text
-    assert again.endswith(f"{text}\n")
+    assert page.markdown(record) == text_of(made)
+    assert again.endswith(f"{text_of(made)}\n")
