@@ -7,6 +7,7 @@ branch              a run that goes on from a checkpoint of another run
 lengths             the length in steps and the batches left out, and how later starts change them
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
 pretraining_task    pre-training as a `TrainingTask`
+plateau             says when a model uses no context
 evaluation          loss and accuracy, from sums over batches and on held-out rows
 student             the student of a teacher: its architecture and its initial weights
 distillation_task   distillation as a `TrainingTask`

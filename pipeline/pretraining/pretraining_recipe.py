@@ -17,6 +17,7 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import detect_hardware, make_deterministic, missing_for_compilation
 from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
 from pipeline.pretraining.distillation_task import Distillation
+from pipeline.pretraining.plateau import Plateau, context_free_losses
 from pipeline.pretraining.pretrain_settings import PretrainSettings, resolve
 from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import Teacher, start_as_teacher
@@ -25,6 +26,7 @@ from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
 from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.training.step_metrics import Throughput
+from pipeline.training.training_run import Callback, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 SAMPLED_ROWS = 1024
@@ -125,6 +127,14 @@ class PretrainRecipe(Recipe):
         if not task.evaluates:
             details.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
         return Header(subject, task.training.rows, "rows", details)
+
+    def callbacks(self, run: TrainingRun, task: TrainingTask) -> Sequence[Callback]:
+        """See `Recipe`."""
+        assert isinstance(task, PreTraining)
+        if self.teacher is not None or not run.is_rank_0:
+            return ()
+        losses = context_free_losses(task.training, self.settings.masking)
+        return [Plateau(run, losses, self.settings.warmup_steps)]
 
     def throughput(self, task: TrainingTask, world_size: int) -> Throughput:
         """See `Recipe`."""

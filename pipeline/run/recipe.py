@@ -14,7 +14,7 @@ from pipeline.run.initial_model import InitialModel
 from pipeline.settings.run_flags import RunFlags
 from pipeline.training.run_settings import RunSettings
 from pipeline.training.step_metrics import Throughput
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Callback, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 
@@ -91,6 +91,10 @@ class Recipe(ABC):
     def throughput(self, task: TrainingTask, world_size: int) -> Throughput | None:
         """Computes speeds for the log; None leaves out TFLOP/s."""
         return None
+
+    def callbacks(self, run: TrainingRun, task: TrainingTask) -> Sequence[Callback]:
+        """What looks on beside the callbacks of every run."""
+        return ()
 
     def conclude(self, run: TrainingRun, task: TrainingTask) -> str:
         """Does what comes after the last step. Returns which model is exported. Collective."""

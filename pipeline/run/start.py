@@ -115,7 +115,7 @@ def _train(recipe: Recipe, control: ControlGroup, signals: StopSignals) -> int:
     run, new_tensors = _open(recipe, task, control)
     _print_header(run, recipe.header(task, None if run.state.step else new_tensors))
     _open_mirror(run)
-    trainer = make_trainer(run, task, signals, recipe.throughput(task, control.world_size))
+    trainer = make_trainer(run, task, signals, recipe.throughput(task, control.world_size), recipe.callbacks(run, task))
     try:
         stop_signal = trainer.train()
     except TrainingFailed as error:  # raised on all ranks together

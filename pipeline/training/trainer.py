@@ -331,12 +331,16 @@ class Trainer:
 
 
 def make_trainer(
-    run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None = None
+    run: TrainingRun,
+    task: TrainingTask,
+    signals: StopSignals,
+    throughput: Throughput | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Trainer:
-    """A trainer with all callbacks of a run. Arguments as of `Trainer`.
+    """A trainer with the callbacks of every run, and those given. Arguments as of `Trainer`.
 
     Raises:
         UserError: rank 0 cannot write the metrics; on all ranks.
     """
     metrics_log = run.control.all_or_raise(lambda: MetricsLog(run), (OSError,), cannot_begin)
-    return Trainer(run, task, signals, [metrics_log, Console(run)], throughput)
+    return Trainer(run, task, signals, [metrics_log, Console(run), *callbacks], throughput)

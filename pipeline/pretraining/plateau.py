@@ -1,0 +1,78 @@
+"""Says when a model knows only how frequent tokens are, which is where small rates leave an ALBERT."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from data_prep.text.vocabulary import CLS_ID, SEP_ID
+from pipeline.data.masking import MaskingSettings
+from pipeline.data.mixture import Mixture
+from pipeline.pretraining.evaluation import entropy
+from pipeline.training.training_run import Callback, TrainingRun
+
+SAMPLED_ROWS = 2048
+LINES = 20
+"""Logged lines after the warm-up that a plateau has at least."""
+TOLERANCE = 0.02
+FALL = 0.005
+"""The part by which the mean loss of the later half of the lines is below that of the earlier half, in a run that
+learns. Of the two runs of docs/training.md one learned: it passed the range in 16 lines and fell by 10 %."""
+
+
+def context_free_losses(training: Mixture, masking: MaskingSettings) -> tuple[float, float]:
+    """The MLM losses, in nats, of two models that use no context.
+
+    The first one knows how frequent each token is, and that a token which is not [MASK] was kept or replaced at random.
+    The second one knows the frequencies only: the unigram entropy H. With q the part of kept tokens among those that
+    are not [MASK], and m that of [MASK], the first loss is m H + (1 - m) ((1 - q) H - q ln q - (1 - q) ln (1 - q)).
+    """
+    batch = training.read(np.arange(SAMPLED_ROWS))
+    tokens = batch.input_ids.copy()
+    predicted = batch.masked_labels >= 0  # (B, M)
+    rows = np.broadcast_to(np.arange(len(tokens))[:, None], predicted.shape)
+    tokens[rows[predicted], batch.masked_positions[predicted]] = batch.masked_labels[predicted]
+    is_text = (batch.sequence_ids >= 0) & (tokens != CLS_ID) & (tokens != SEP_ID)  # these are never predicted
+    counts = torch.from_numpy(np.bincount(tokens[is_text]))
+    unigram = entropy(counts)
+    visible = 1.0 - masking.replace_with_mask
+    kept = (visible - masking.replace_with_random) / visible if visible > 0 else 0.0
+    guess = -sum(part * math.log(part) for part in (kept, 1.0 - kept) if part > 0)
+    return (1.0 - visible) * unigram + visible * (guess + (1.0 - kept) * unigram), unigram
+
+
+class Plateau(Callback):
+    """Prints a note once if the MLM loss stays where no context is used, on rank 0.
+
+    Args:
+        losses: see `context_free_losses`.
+        warmup_steps: before which nothing is said.
+    """
+
+    def __init__(self, run: TrainingRun, losses: tuple[float, float], warmup_steps: int) -> None:
+        self._run, (self._low, self._high), self._warmup = run, losses, warmup_steps
+        self._lines: deque[float] = deque(maxlen=LINES)
+        self._said = False
+
+    def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
+        """Looks at the loss of a line."""
+        if self._said or self._run.state.step <= self._warmup:
+            return
+        self._lines.append(record["mlm_loss"])
+        if len(self._lines) == LINES and self.is_one(list(self._lines)):
+            self._said = True
+            self._run.say(
+                f"note: the MLM loss stays near {sum(self._lines) / LINES:.2f}. A model that knows only how frequent "
+                f"tokens are has {self._low:.2f} to {self._high:.2f}, so this one uses no context yet. If it goes on, "
+                "start again with --model-args initial_attention=neighbours embedding_initializer_range=0.1, or "
+                "another learning rate (docs/troubleshooting.md)"
+            )
+
+    def is_one(self, losses: list[float]) -> bool:
+        """Whether these losses are a plateau."""
+        inside = all(self._low * (1 - TOLERANCE) <= loss <= self._high * (1 + TOLERANCE) for loss in losses)
+        half = len(losses) // 2
+        return inside and sum(losses[half:]) / (len(losses) - half) >= (1 - FALL) * sum(losses[:half]) / half
