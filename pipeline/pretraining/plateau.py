@@ -20,7 +20,8 @@ LINES = 20
 TOLERANCE = 0.02
 FALL = 0.005
 """The part by which the mean loss of the later half of the lines is below that of the earlier half, in a run that
-learns. Of the two runs of docs/training.md one learned: it passed the range in 16 lines and fell by 10 %."""
+learns. albert-tiny on the demo's text (batches of 8 rows, a line every 10 steps) passed the range in 16 lines and fell
+by 10 % with initial_attention=neighbours. With the paper's start it stayed there for more than 1,000 steps."""
 
 
 def context_free_losses(training: Mixture, masking: MaskingSettings) -> tuple[float, float]:

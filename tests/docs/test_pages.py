@@ -52,6 +52,7 @@ SMALLER = {
     "--max-seq-length 512": "--max-seq-length 64",
     "--steps 10000": "--steps 3",
     "--steps 20000": "--steps 5",
+    "--steps 30000": "--steps 7",
     "--steps 112500": "--steps 3",
     "--steps 12500": "--steps 3",
     "--steps 2400": "--steps 3",
