@@ -1,6 +1,7 @@
 """The study's page: what pre-training learned, minimal pairs, and every task beside random weights and the majority."""
 
 import dataclasses
+import importlib.util
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from benchmarks.shared import report
 from benchmarks.study.finetune import Job, Pair
@@ -26,8 +25,6 @@ from pipeline.analysis.minimal_pairs import Result
 from pipeline.analysis.summary import sustained_speed
 from pipeline.tasks.metrics import Interval
 from pipeline.training.metrics_file import read_records
-
-matplotlib.use("Agg")  # no display is needed
 
 RESAMPLES = 1000
 MINIMAL_PAIRS = "minimal pairs"
@@ -210,6 +207,10 @@ def plot(
     path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measures: Sequence[Measure] = MEASURES
 ) -> None:
     """Draws measures of every corpus against tokens and time: SOP accuracy with its 95 % interval."""
+    import matplotlib  # a GPU host may lack it; the page has the figures without the picture
+    from matplotlib.figure import Figure
+
+    matplotlib.use("Agg")  # no display is needed
     drawn = [one for one in measures if any(one[0] in point for points in curves.values() for point in points)]
     figure = Figure(figsize=(10, 1 + 3 * len(drawn)), layout="constrained")
     grid = figure.subplots(len(drawn), 2, sharex="col", sharey="row", squeeze=False)
@@ -288,7 +289,10 @@ def write(
     with outputs.making(out / "page", "benchmarks.study") as place:
         atomic.write_text(place / "study.md", words)
         atomic.write_text(place / "study.json", json.dumps(record, indent=1) + "\n")
-        plot(place / "curves.png", curves)
+        if importlib.util.find_spec("matplotlib") is None:
+            print("matplotlib is not installed, so there is no curves.png; the same command draws it later")
+        else:
+            plot(place / "curves.png", curves)
     return words
 
 

@@ -10,6 +10,8 @@ from common.errors import UserError
 from data_prep.corpus.documents import HELD_OUT, TRAIN, VALIDATION, read_manifest
 from data_prep.sources.opening import compression
 
+SENTENCES = 500_000
+"""That a vocabulary is trained on, at most."""
 FRACTIONS = ("--held-out", "0.05", "--validation", "0.03")
 
 
@@ -110,6 +112,7 @@ class Preparation:
         """The command that trains a vocabulary on all corpora."""
         documents = [str(corpus.documents(self.out)) for corpus in self.corpora]
         words = (*self.job, "vocab", "--documents", *documents, "--out", str(vocabulary), "--size", str(size))
+        words += ("--sentences", str(SENTENCES))
         return [(Command("vocabulary", words, vocabulary),)]
 
     def shards(
