@@ -1,5 +1,6 @@
 # make demo        from nothing to a pre-trained, evaluated and exported model
-# make study DATA_ROOT=DIR   a larger model on your own text, its curves and its tasks: three hours, docs/study.md
+# make study DATA_ROOT=DIR   from your own text to a model that scores, and a page: three hours on two cores, ten
+#                              minutes on a GPU, or STUDY_MINUTES=N (docs/study.md)
 # make student     a small ALBERT distilled from a published BERT: an hour on two cores, docs/student.md
 # make test        all tests, lint and types
 # make test-fast   the tests that need seconds, without launchers, clusters or GPUs
@@ -39,7 +40,6 @@ DEMO := demo
 DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books $(DEMO)/documents/api
 DEMO_STEPS ?= 2000
 STUDY := study
-STUDY_HOURS ?= 3
 STUDENT := student
 STUDENT_HOURS ?= 1
 
@@ -61,11 +61,11 @@ demo: environment
 	@python -m pipeline.evaluate summary --run $(DEMO)/run --export $(DEMO)/albert-tiny --curves $(DEMO)/curves.png
 
 help:
-	@sed -n "/^# make/s/^# //p" $(MAKEFILE_LIST)
+	@sed -n "/^# \(make\|  \)/s/^# //p" $(MAKEFILE_LIST)
 
 study: environment
 	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }
-	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) --hours $(STUDY_HOURS)
+	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) $(if $(STUDY_MINUTES),--minutes $(STUDY_MINUTES))
 
 # With DATA_ROOT=DIR it reads your own text.
 student: environment
