@@ -7,6 +7,7 @@ line that begins with "error: ", and change nothing outside of its output.
 """
 
 import argparse
+import gzip
 import json
 import os
 import random
@@ -41,6 +42,7 @@ COMMANDS = {
     "export": ("pipeline.export --run @/run --out @/out", f"{CHECKPOINT} run/*"),
     "summary": ("pipeline.evaluate summary --run @/run", "run/settings.json run/metrics.jsonl"),
     "compare": ("pipeline.evaluate compare --runs @/tuned --random @/tuned", "tuned/*/*.json tuned/*/logits/*"),
+    "pairs": ("pipeline.evaluate minimal-pairs --run @/run --pairs @/pairs --out @/out", "pairs/*"),
     "reproduce": (
         "pipeline.reproduce 2 --data @/shards --eval-data @/shards --data-root @/tasks --out @/out",
         "shards/manifest.json tasks/**/*",
@@ -83,6 +85,9 @@ def make_inputs(root: Path) -> None:
     (root / "deepspeed.json").write_text(json.dumps(config))
     texts = [f"A text about number {n}. It has two sentences." for n in range(40)]
     own_files.write(root / "records" / "records.jsonl", {"id": [str(n) for n in range(40)], "text": texts})
+    pairs = {"good": ["A dog barks."] * 9, "bad": ["A dog bark."] * 9, "phenomenon": list("aaabbbccc")}
+    own_files.write(root / "pairs" / "one.jsonl", pairs)
+    (root / "pairs" / "two.jsonl.gz").write_bytes(gzip.compress((root / "pairs" / "one.jsonl").read_bytes()))
     (root / "victim").write_text("of a person")
 
 

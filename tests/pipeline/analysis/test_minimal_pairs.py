@@ -1,0 +1,241 @@
+"""Minimal pairs: their files, what counts as right, and the command."""
+
+import bz2
+import gzip
+import json
+import lzma
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import sentencepiece
+import torch
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining
+from pipeline import evaluate
+from pipeline.analysis import minimal_pairs
+from pipeline.analysis.minimal_pairs import Pair, frequency_scores, interval_of, read_pairs, read_result, summarise
+from tests.pipeline.analysis.test_sentence_scores import Loop
+from tests.pipeline.finetuning.test_predictor import publish
+from tests.pipeline.pretraining import trained_models
+from tests.pipeline.sharing import runs
+
+GOOD = ["Bafilon dolon kemist.", "Sara vilon wu ba.", "Lamist gurand, dolon.", "Nilon pu re.", "To vi."]
+BAD = ["Bafilon kemist dolon.", "Sara vilon wu.", "Lamist gurand dolon.", "Nilon re pu sa.", "Vi to."]
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def own(number, **more):
+    return {"good": GOOD[number], "bad": BAD[number], **more}
+
+
+def blimp(number, paradigm, phenomenon):
+    names = {"UID": paradigm, "linguistics_term": phenomenon, "field": "syntax", "pairID": str(number)}
+    return {"sentence_good": GOOD[number], "sentence_bad": BAD[number], **names}
+
+
+def zstd(content):
+    return pa.compress(content, "zstd", asbytes=True)
+
+
+def test_the_directory_of_blimp(tmp_path):
+    (tmp_path / "b.jsonl").write_bytes(lines(blimp(0, "p1", "islands"), blimp(1, "p1", "islands")))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines(blimp(2, "p2", "binding"))))
+    (tmp_path / "README.md").write_text("no pairs")
+    expected = [Pair(GOOD[2], BAD[2], "binding", "p2"), *(Pair(GOOD[n], BAD[n], "islands", "p1") for n in (0, 1))]
+    assert read_pairs(tmp_path) == expected
+    assert read_pairs(tmp_path, limit=1) == expected[:2]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".bz2", ".zst"])
+def test_a_file_of_short_names(ending, tmp_path):
+    compress = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstd}[ending]
+    file = tmp_path / f"mine.jsonl{ending}"
+    rows = (own(0), own(1, phenomenon="x"), own(2, paradigm="y"), own(3, paradigm="y", phenomenon="x"))
+    content = b"\xef\xbb\xbf" + lines(*rows, own(4))
+    file.write_bytes(compress(content))
+    names = [("mine", "mine"), ("x", "x"), ("y", "y"), ("x", "y"), ("mine", "mine")]
+    assert read_pairs(file) == [Pair(GOOD[n], BAD[n], *name) for n, name in enumerate(names)]
+    assert len(read_pairs(file, limit=1)) == 4  # "y" of two phenomena is two paradigms
+    for damaged in (compress(content)[:-20], compress(content)[:30] + b"\xff" * 30) if ending else ():
+        file.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"mine\.jsonl\.\w+ is damaged \(.*\); get the file again$"):
+            read_pairs(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lines(own(0), {"good": "a"}), "f.jsonl, line 2: no field 'bad' or 'sentence_bad'; add it, or check --pairs"),
+        (lines({"bad": "a"}), "f.jsonl, line 1: no field 'good' or 'sentence_good'; add it, or check --pairs"),
+        (lines({"good": 3, "bad": "a"}), "line 1: field 'good' is 3, not a text; correct it, or remove the pair"),
+        (lines({"good": " ", "bad": "a"}), "line 1: field 'good' is ' ', not a text; correct it, or remove the pair"),
+        (lines(own(0, paradigm=[1])), "line 1: field 'paradigm' is [1], not a text"),
+        (lines(own(0, phenomenon=7)), "line 1: field 'phenomenon' is 7, not a text"),
+        (b"\n\n", "f.jsonl holds no pair; name another file"),
+        (lines(own(0)) + b'{"good": "caf\xe9"}', "f.jsonl, line 2: not UTF-8 text"),
+        (lines(own(0)) + b"{", "f.jsonl, line 2: broken JSON"),
+        (b"[1]", "f.jsonl, entry 0: no JSON object"),
+        (None, "f.jsonl does not exist; check the name"),
+    ],
+)
+def test_mistakes_in_a_file(content, message, tmp_path):
+    if content is not None:
+        (tmp_path / "f.jsonl").write_bytes(content)
+    with pytest.raises(UserError) as error:
+        read_pairs(tmp_path / "f.jsonl")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_directory_without_pairs(tmp_path):
+    with pytest.raises(UserError, match=r"holds no \.jsonl file; name the directory of BLiMP's files, or one file"):
+        read_pairs(tmp_path)
+
+
+def test_what_is_right():
+    """Two paradigms of one phenomenon, and one of another, by hand. A tie is wrong, and so is an undefined score."""
+    names = [("x", "p"), ("x", "p"), ("x", "p"), ("x", "p"), ("x", "q"), ("y", "r"), ("y", "r")]
+    pairs = [Pair("g", "b", *name) for name in names]
+    scores = np.array([[-1, -2], [-1, -1 - 5e-5], [-2, -1], [-3, -3], [-1, -2], [math.nan, -1], [-1, -1.1]])
+    baseline = np.array([[-1, -1], [-1, -2], [-1, -1], [-1, -1], [-2, -1], [-1, -2], [-1, -2]])
+    result = summarise(pairs, "m", "plain", scores, baseline)
+    rows = [
+        (one.phenomenon, one.paradigm, one.paradigms, one.pairs, one.accuracy, one.ties) for one in result.paradigms
+    ]
+    assert rows == [("x", "p", 1, 4, 0.25, 2), ("x", "q", 1, 1, 1.0, 0), ("y", "r", 1, 2, 0.5, 0)]
+    rows = [(one.phenomenon, one.paradigms, one.pairs, one.accuracy, one.baseline) for one in result.phenomena]
+    assert rows == [("x", 2, 5, 0.625, 0.125), ("y", 1, 2, 0.5, 1.0)]
+    total = result.total
+    assert (total.paradigms, total.pairs, total.ties, total.baseline_ties) == (3, 7, 2, 3)
+    assert (total.accuracy, total.baseline) == (pytest.approx(1.75 / 3), pytest.approx(1.25 / 3))
+    table = result.table().splitlines()
+    assert table[0] == "| phenomenon | paradigms | pairs | accuracy | word frequencies |"
+    assert table[2:4] == ["| x | 2 | 5 | 62.5 | 12.5 |", "| y | 1 | 2 | 50.0 | 100.0 |"]
+    low, high = result.interval
+    assert table[4] == f"| mean over paradigms | 3 | 7 | 58.3 ({100 * low:.1f} to {100 * high:.1f}) | 41.7 |"
+    assert table[-1] == "ties, counted as wrong: 2; by word frequencies 3"
+
+    without = summarise(pairs, "m", "plain", scores)
+    assert without.total.baseline is None
+    assert "frequencies" not in without.table()
+
+
+def test_the_interval_covers_the_truth():
+    """95 of 100 intervals contain the mean that the pairs were drawn from, with few pairs and with many."""
+    rng = np.random.default_rng(0)
+    for pairs in (1, 4, 200):
+        truth = rng.uniform(0.3, 1.0, 40)
+        inside = width = 0.0
+        for _ in range(400):
+            low, high = interval_of(rng.binomial(pairs, truth) / pairs, [pairs] * 40)
+            inside += (low <= truth.mean() <= high) / 400
+            width += (high - low) / 400
+        assert inside > 0.93
+        # The width of the normal interval with the true variances is the least that covers 95 %.
+        least = 2 * 1.96 * np.sqrt(np.sum(truth * (1 - truth) / pairs)) / 40
+        assert least * 0.98 < width < least * 1.35
+    assert interval_of([1.0], [10])[0] < 0.95
+    assert interval_of([1.0], [10])[1] == 1.0
+
+
+def test_word_frequencies(corpus):
+    """They are the scores of the SentencePiece model; the same tokens in another order are a tie."""
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(corpus.vocabulary))
+    texts = [text.lower().replace(",", "") for text in GOOD]  # a comma is no piece of this vocabulary
+    sums = [sum(processor.get_score(piece) for piece in processor.encode(text)) for text in texts]
+    assert frequency_scores(vocabulary, texts) == pytest.approx(sums, abs=1e-4)
+    words = ["bafilon", "dolon", "kemist", "gurand", "vilon", "wu", "sara", "lamist"]
+    rng = np.random.default_rng(0)
+    shuffled = [" ".join(rng.permutation(words)) for _ in range(50)]
+    assert len(set(frequency_scores(vocabulary, shuffled).tolist())) == 1
+
+
+def test_an_unknown_character_is_rare(corpus):
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    known, unknown = frequency_scores(vocabulary, ["sara b", "sara ☃"])
+    assert unknown < known
+
+
+def test_a_model_that_ignores_its_context_has_ties(corpus):
+    """Its scores depend on the tokens alone, and are equal up to rounding: all pairs of the same tokens are wrong."""
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    sizes = {"vocab_size": len(vocabulary), "embedding_size": 8, "hidden_size": 16, "num_attention_heads": 2}
+    model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.mlm_head.bias.normal_(0, 3)
+    words = ["bafilon", "dolon", "kemist", "gurand", "vilon", "wu", "sara", "lamist", "nilon"]
+    rng = np.random.default_rng(0)
+    orders = [" ".join(rng.permutation(words)) for _ in range(60)]
+    pairs = [Pair(good, bad, "x", "p") for good, bad in zip(orders[::2], orders[1::2])]
+    result = minimal_pairs.evaluate(model, vocabulary, pairs, "m", "plain")
+    assert (result.total.accuracy, result.total.ties, result.total.baseline_ties) == (0.0, 30, 30)
+
+
+@pytest.fixture(scope="module")
+def export(corpus, tmp_path_factory):
+    return trained_models.export(tmp_path_factory.mktemp("export"), corpus.vocabulary, initializer_range=0.5)
+
+
+@pytest.mark.parametrize("kind", ["within-word", "plain"])
+def test_the_command(kind, export, tmp_path, capsys):
+    (tmp_path / "pairs.jsonl").write_bytes(lines(*(own(n, paradigm="pq"[n > 2], phenomenon="x") for n in range(5))))
+    words = ["minimal-pairs", "--run", str(export), "--pairs", str(tmp_path / "pairs.jsonl")]
+    words += [] if kind == "within-word" else ["--score", kind]
+    out = ["--out", str(tmp_path / "result.json")]
+    assert evaluate.main([*words, *out]) == 0
+    result, loop = read_result(tmp_path / "result.json"), Loop(export)
+    right = [loop.score(good, kind) > loop.score(bad, kind) for good, bad in zip(GOOD, BAD)]
+    assert [one.accuracy for one in result.paradigms] == [pytest.approx(sum(right[:3]) / 3), sum(right[3:]) / 2]
+    assert (result.model, result.score) == (str(export), kind)
+    assert capsys.readouterr().out == result.table() + "\n"
+    assert evaluate.main([*words, "--limit", "1"]) == 0
+    assert "| mean over paradigms | 2 | 2 |" in capsys.readouterr().out
+
+    assert evaluate.main([*words, *out]) == 2
+    assert "result.json exists already; move it away, or choose another name\n" in capsys.readouterr().err
+    assert read_result(tmp_path / "result.json") == result
+    content = json.loads((tmp_path / "result.json").read_text()) | {"interval": [0.1]}
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="make it again with `python -m pipeline"):
+        read_result(tmp_path / "result.json")
+
+
+def test_runs_and_models_without_the_head(corpus, tmp_path, capsys):
+    """The newest checkpoint of a run is scored. Models that cannot predict masks are refused, before any writing."""
+    (tmp_path / "pairs.jsonl").write_bytes(lines(*map(own, range(5))))
+    headless = trained_models.albert(corpus.vocabulary).albert
+    refused = {
+        publish(tmp_path / "tuned", "SequenceClassification"): "is fine-tuned on classification",
+        trained_models.publish(headless, tmp_path / "no-head", corpus.vocabulary): "has no head for masked tokens",
+    }
+    capsys.readouterr()
+    words = ["minimal-pairs", "--pairs", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "out.json"), "--run"]
+    for model, reason in refused.items():
+        assert evaluate.main([*words, str(model)]) == 2
+        expected = f"error: {model} {reason}; to score sentences, name a pre-trained model\n"
+        assert capsys.readouterr() == ("", expected)
+        assert not (tmp_path / "out.json").exists()
+
+    trained = runs.pretraining(tmp_path / "run", corpus.vocabulary, steps=(1, 2))
+    assert evaluate.main([*words, str(trained)]) == 0
+    torch.manual_seed(2)
+    newest, pairs = AlbertForPreTraining(runs.config_of()).eval(), read_pairs(tmp_path / "pairs.jsonl")
+    expected = minimal_pairs.evaluate(newest, Vocabulary.load(corpus.vocabulary), pairs, str(trained), "within-word")
+    assert read_result(tmp_path / "out.json") == expected
+
+
+def test_a_vocabulary_without_frequencies(tmp_path, capsys):
+    (tmp_path / "pairs.jsonl").write_bytes(lines({"good": "abc de", "bad": "de abc"}))
+    words = ["--run", str(publish(tmp_path / "bert", "MaskedLM")), "--pairs", str(tmp_path / "pairs.jsonl")]
+    assert evaluate.main(["minimal-pairs", *words]) == 0
+    assert "frequencies" not in capsys.readouterr().out
