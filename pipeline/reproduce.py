@@ -21,6 +21,7 @@ from pathlib import Path
 from common import PREFIX
 from common.command_line import Parser, entry_point, hours
 from common.errors import UserError
+from common.text import printable
 from pipeline.analysis.paper_tables import TABLES, PreTraining, Table, find_table, markdown
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
@@ -149,6 +150,11 @@ def _launcher(args: argparse.Namespace) -> Command:
     return ["deepspeed", *(() if args.hostfile is None else ("--hostfile", str(args.hostfile))), "--module"]
 
 
+def _comment(text: str) -> str:
+    """A line of a shell script that does nothing, whatever `text` holds: a path may hold line breaks."""
+    return f"# {printable(text)}"
+
+
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Prints the commands of a table, or makes it. UserError: a mistake."""
@@ -160,11 +166,11 @@ def main(argv: Sequence[str]) -> None:
     check(args, table)
     task_data = find_task_data(args.data_root)
     made = commands(table, args, task_data)
-    print(f"# {table.caption}, {scale:g} of the paper's steps: {len(made)} trainings")
+    print(_comment(f"{table.caption}, {scale:g} of the paper's steps: {len(made)} trainings"))
     for task in (task for task in table.tasks if task not in task_data):
-        print(f"# {task} is left out: {args.data_root} has no training file of it")
+        print(_comment(f"{task} is left out: {args.data_root} has no training file of it"))
     for name, words in made.items():
-        print(f"\n# {name}\n{shlex.join(words)}")
+        print(f"\n{_comment(name)}\n{shlex.join(words)}")
 
 
 if __name__ == "__main__":

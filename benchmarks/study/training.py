@@ -46,7 +46,7 @@ class Training:
 
     def _words(self, choice: Choice, begin: tuple[str, ...], micro_batch: int, run: Path) -> list[str]:
         """The words that every run has in common. Writes the DeepSpeed JSON."""
-        plan, config = self.plan, run.with_suffix(".json")
+        plan, config = self.plan, run.parent / f"{run.name}.json"
         config.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(config, json.dumps(plan.engine(choice, micro_batch), indent=1) + "\n")
         words = [*begin, "pipeline.pretrain", "--model", plan.preset, "--model-args"]

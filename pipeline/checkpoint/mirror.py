@@ -7,17 +7,18 @@ manifest, and old checkpoints are deleted last, so the store can be resumed from
 
 import contextlib
 import json
+import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from common.errors import UserError, one_line
 from common.files import atomic, places
 from common.files.json_files import parse_object, read_object
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.checkpoint_manifest import MANIFEST
+from pipeline.checkpoint.checkpoint_manifest import MANIFEST, OWN_FILES
 from pipeline.checkpoint.run_records import SETTINGS
 
 MIRROR = "mirror.json"
@@ -26,6 +27,7 @@ LOCAL = ("wandb", "hangs")
 """What is not uploaded."""
 END_SECONDS = 1200.0
 """How long a run that has ended waits for its last uploads. Less than `progress.LONG_SECONDS`."""
+_OF_CHECKPOINT = re.compile(rf"checkpoints/step-\d{{8,}}/(?:{OWN_FILES.pattern})")
 SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss")
 
 
@@ -101,7 +103,8 @@ def restore(output: Path, url: str | None, rank: int) -> None:
             Mirror(output, url).sync()
         return
     with store.explained():
-        held = store.names() if (run := _run_in(store)) is not None else set()
+        held, run = store.names(), _run_in(store)
+        _check_free(store, held, run)
         if SETTINGS in held and rank == 0:
             if run != _run_of(output):  # otherwise a start that was killed has begun
                 run_directory.check_output(output)
@@ -127,7 +130,9 @@ class Mirror:
         self._output, self._store, self._say = output, Store(url), say
         run = _run_of(output) or uuid.uuid4().hex
         with self._store.explained():
-            if _run_in(self._store) not in (None, run):
+            held, there = self._store.names(), _run_in(self._store)
+            _check_free(self._store, held, there)
+            if held and there != run:
                 raise UserError(f"--mirror {url} holds another run than {output}; choose another --mirror")
             atomic.write_text(output / MIRROR, json.dumps({"run": run}) + "\n")
             self._put(MIRROR)
@@ -180,7 +185,7 @@ class Mirror:
             # A copy of the run that is older than the store removes no checkpoint.
             newest = max((name for name in names if name.endswith(MANIFEST)), default="")
             for name in sorted(held - set(names), key=lambda name: not name.endswith(MANIFEST)):
-                if name == "done" or (name.startswith("checkpoints/step-") and name < newest):
+                if name == "done" or (_OF_CHECKPOINT.fullmatch(name) and name < newest):
                     self._store.files.rm_file(f"{self._store.root}/{name}")
 
     def _names(self) -> list[str]:
@@ -191,6 +196,15 @@ class Mirror:
 
     def _put(self, name: str) -> None:
         self._store.files.put_file(str(self._output / name), f"{self._store.root}/{name}")
+
+
+def _check_free(store: Store, held: Collection[str], run: object) -> None:
+    """Raises UserError if the place holds objects and no mirror of a run: something else has put them there."""
+    if held and not isinstance(run, str):
+        raise UserError(
+            f"--mirror {store.url} holds {min(held):.80} and no {MIRROR} of a run, so it is no mirror; choose an empty "
+            "place"
+        )
 
 
 def _run_of(output: Path) -> object:

@@ -28,6 +28,7 @@ from common.errors import UserError
 LOCK_SECONDS = 600.0
 """How long a start waits for the lock of the start before it: a file server may keep the lock of a lost host."""
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env")
+_TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")
 
 
@@ -115,7 +116,17 @@ def lock_seconds() -> float:
 
 
 def end_agent() -> None:
-    """Ends the agent of this host, if it would start the ranks again. One rank of a host does it."""
+    """Ends the agent of this host, if it would start the ranks again. One rank of a host does it.
+
+    The agent's variables may be set in a shell that has no agent: nothing but torchrun is ended.
+    """
     restarts = whole_number("TORCHELASTIC_RESTART_COUNT", default=0)
-    if restarts < max_restarts() and os.environ["LOCAL_RANK"] == "0":
+    if restarts < max_restarts() and os.environ.get("LOCAL_RANK") == "0" and _is_agent(os.getppid()):
         os.kill(os.getppid(), signal.SIGTERM)
+
+
+def _is_agent(process: int) -> bool:
+    """Whether a process is torchrun, however it was started."""
+    with contextlib.suppress(psutil.Error):
+        return any(Path(word).name in _TORCHRUN for word in Process(process).cmdline()[:4])
+    return False

@@ -132,6 +132,12 @@ def test_a_whole_study_is_written_and_not_made_twice(
         ]
         mean = statistics.fmean(result["metrics"]["dev"]["accuracy"] for result in results)
         assert shown == pytest.approx(100 * mean)
+    # Each choice has its own optimizer and rate.
+    for choice in SMALL.choices:
+        settings = json.loads((tmp_path / "study" / "probe" / choice.name / "settings.json").read_text())
+        assert settings["optimizer"]["type"] == choice.optimizer
+        assert settings["optimizer"]["params"]["lr"] == choice.rate
+        assert settings["model"]["initial_attention"] == ("random" if choice.start == "paper" else "neighbours")
     # The probe takes the lowest loss on text that is reported nowhere.
     evaluations = {name: last_evaluation(tmp_path / "study" / "probe" / name) for name in record["probe"]}
     assert record["probe"] == {name: pytest.approx(loss) for name, loss in evaluations.items()}

@@ -162,6 +162,38 @@ def test_two_runs_on_one_prefix(s3: ObjectStore, url: str, tmp_path: Path) -> No
         Mirror(other, url)
 
 
+@pytest.mark.parametrize("identity", [None, b"{}", b'{"run": null}'])
+def test_what_another_tool_has_put_there_stays(
+    s3: ObjectStore, url: str, tmp_path: Path, identity: bytes | None
+) -> None:
+    bucket, run = url.split("/")[2], make_run(tmp_path / "run", 5)
+    s3.put(bucket, "run/checkpoints/step-00000001/manifest.json", b"of another run")
+    if identity is not None:
+        s3.put(bucket, f"run/{mirror.MIRROR}", identity)
+    before = held(s3, url)
+    for claim in (lambda: Mirror(run, url), lambda: restore(tmp_path / "new", url, 0)):
+        with pytest.raises(UserError, match="so it is no mirror; choose an empty"):
+            claim()
+    assert held(s3, url) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_mirror_deletes_only_what_saves_have_written(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1, 2)
+    uploads = Mirror(run, url)
+    uploads.sync()
+    s3.put(url.split("/")[2], "run/checkpoints/step-00000001/notes.txt", b"a person's")
+    save(run, 3)
+    uploads.sync()
+    assert held(s3, url)["checkpoints/step-00000001/notes.txt"] == b"a person's"
+    assert checkpoints_in(held(s3, url)) == {"step-00000002", "step-00000003"}
+
+
+def test_a_missing_bucket_is_found_before_anything_is_written(s3: ObjectStore, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such bucket"):
+        restore(tmp_path / "run", "s3://no-such-bucket/a", 0)
+
+
 def test_a_restore_writes_over_nothing(url: str, tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "run", 1), tmp_path / "other"
     (run / "run.sh").write_text("old")

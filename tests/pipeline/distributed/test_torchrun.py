@@ -76,6 +76,7 @@ def test_what_starting_again_does_not_help_ends_the_agent(under_agent, monkeypat
     killed = []
     under_agent(**changes)
     monkeypatch.setattr(os, "getppid", lambda: 4321)
+    monkeypatch.setattr(launcher, "_is_agent", lambda process: process == 4321)
     monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
 
     def leave(status):
@@ -90,6 +91,14 @@ def test_what_starting_again_does_not_help_ends_the_agent(under_agent, monkeypat
     with pytest.raises(Ended):
         exits.run_and_exit(main)
     assert killed == ([(4321, signal.SIGTERM)] if ended else [])
+
+
+def test_only_torchrun_is_ended():
+    """A process with a name like that; a shell or a notebook is none."""
+    for name, is_agent in (("torchrun", True), ("bash", False), ("torch.distributed.run", True), ("train.py", False)):
+        with subprocess.Popen([name, "-c", "read line"], executable="/bin/bash", stdin=subprocess.PIPE) as process:
+            assert launcher._is_agent(process.pid) == is_agent, name
+    assert not launcher._is_agent(process.pid)  # it has ended
 
 
 def torchrun(*words, **environment):
