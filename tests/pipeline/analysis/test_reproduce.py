@@ -1,6 +1,9 @@
 """From a table to the commands of its runs, and from their ends to the table."""
 
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import finetune_flags, pretrain_flags
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
+from tests.pipeline.conftest import REPOSITORY
 
 
 def commands_of(name, tasks=TASKS, *more):
@@ -82,6 +86,28 @@ def test_it_prints_shell_commands_and_writes_nothing(task_data, capsys):
     assert all(words[:4] == ["deepspeed", "--hostfile", "hosts", "--module"] for words in lines)
     assert str(root / "out dir" / "paper" / "bert-large_400k" / "sst2") in [word for words in lines for word in words]
     assert not (root / "out dir").exists()
+
+
+def test_the_script_runs_nothing_that_a_path_says(task_data, tmp_path):
+    """bash runs it, with a `deepspeed` that only says its name."""
+    root = tmp_path / "a\ntouch ran\n#$(touch ran)`touch ran`'; touch ran"
+    task_data.joinpath("tasks").rename(root)
+    words = ["6", "--out", f"out{root.name}", "--data-root", str(root)]
+    words += ["--data", str(task_data / "train"), "--eval-data", str(task_data / "held_out")]
+    script = subprocess.run(
+        [sys.executable, "-m", "pipeline.reproduce", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+    assert "touch ran" in script
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "deepspeed").write_text("#!/bin/sh\necho trained\n")
+    (programs / "deepspeed").chmod(0o755)
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    ended = subprocess.run(
+        ["bash", "-e"], input=script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == ["trained"] * (2 + 2 * 4)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_collect_makes_the_table(tmp_path, capsys):
