@@ -12,7 +12,9 @@ from common.files.places import check_directory
 from common.text import quantity
 from pipeline.analysis.finished_runs import TaskRun, read_run
 from pipeline.checkpoint.run_records import RESULTS, PretrainRecord, read_record
+from pipeline.data.mixture import names_of
 from pipeline.training import metrics_file
+from pipeline.training.training_task import parts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,24 +63,38 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
 
-    objective, step = record.objective, max(training[-1]["step"], evaluations[-1]["step"])
-    loss, entropy = last("mlm_loss"), last("mlm_unigram_entropy")
-    distance = f"{100 * abs(1 - loss / entropy):.1f} % {'below' if loss <= entropy else 'above'}" if entropy else "?"
-    rows = {
-        "steps": f"{step:,} of {record.steps:,}, {last('tokens', training):,.0f} tokens",
-        "held-out MLM loss": f"{loss:.3f} nats, {distance} the unigram entropy {entropy:.3f}",
-        "held-out MLM accuracy": f"{100 * last('mlm_accuracy'):.1f} % of {last('predictions'):,.0f} tokens",
-    }
-    for task in (objective, "nsp" if objective == "sop" else "sop"):  # both, as in Table 5 of the paper
-        value, low, high = (100 * last(f"{task}_accuracy{end}") for end in ("", "_low", "_high"))
-        if not math.isnan(value):
-            interval = f"95 % interval {low:.1f} to {high:.1f}"
-            rows[f"held-out {task.upper()} accuracy"] = f"{value:.1f} % ({interval}) of {last('pairs'):,.0f} pairs"
+    step = max(training[-1]["step"], evaluations[-1]["step"])
+    rows = {"steps": f"{step:,} of {record.steps:,}, {last('tokens', training):,.0f} tokens"}
+    newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
+    for name, metrics in parts_of(newest, names_of_held_out(record)).items():
+        rows |= _of_held_out(name or "held-out", metrics, record.objective)
     rows["training speed"] = f"{speed:,.0f} tokens/s in {record.precision}"
     rows["time"] = f"{last('seconds', training):.0f} s on {quantity(record.world_size, 'rank')}"
     rows |= {"run": str(directory), "exported model": str(export)}
     rows |= {} if curves is None else {"curves": str(curves)}
     return "\n".join([*_lines(rows), "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])
+
+
+def names_of_held_out(record: PretrainRecord) -> Sequence[str]:
+    """The names of the held-out sets of a run, if there are several: their metrics begin with them."""
+    directories = [Path(directory) for directory in record.eval_data_directories]
+    return names_of(directories) if len(directories) > 1 else ()
+
+
+def _of_held_out(name: str, metrics: Mapping[str, float], objective: str) -> dict[str, str]:
+    """The rows of one held-out set."""
+    loss, entropy = metrics["mlm_loss"], metrics["mlm_unigram_entropy"]
+    distance = f"{100 * abs(1 - loss / entropy):.1f} % {'below' if loss <= entropy else 'above'}" if entropy else "?"
+    rows = {
+        f"{name} MLM loss": f"{loss:.3f} nats, {distance} the unigram entropy {entropy:.3f}",
+        f"{name} MLM accuracy": f"{100 * metrics['mlm_accuracy']:.1f} % of {metrics['predictions']:,.0f} tokens",
+    }
+    for task in (objective, "nsp" if objective == "sop" else "sop"):  # both, as in Table 5 of the paper
+        value, low, high = (100 * metrics.get(f"{task}_accuracy{end}", math.nan) for end in ("", "_low", "_high"))
+        if not math.isnan(value):
+            interval = f"95 % interval {low:.1f} to {high:.1f}"
+            rows[f"{name} {task.upper()} accuracy"] = f"{value:.1f} % ({interval}) of {metrics['pairs']:,.0f} pairs"
+    return rows
 
 
 def _of_fine_tuning(run: TaskRun) -> str:
@@ -132,15 +148,20 @@ def curves_of(run: Path) -> "Figure":
     figure = Figure(figsize=SIZE, layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     losses.plot(*_points(training, "mlm_loss"), label="training")
-    losses.plot(*_points(evaluations, "mlm_loss"), marker="o", label="held out")
-    if entropies := _points(evaluations, "mlm_unigram_entropy")[1]:
-        losses.axhline(entropies[-1], linestyle="--", color="gray", label="unigram entropy")
     losses.set(xlabel="steps", ylabel="MLM loss (nats)")
-    name = f"{record.objective}_accuracy"
-    steps, middle = _points(evaluations, name)
-    low, high = (_points(evaluations, f"{name}_{end}")[1] for end in ("low", "high"))
-    reach = [[at - end for at, end in zip(middle, low)], [end - at for at, end in zip(middle, high)]]
-    accuracies.errorbar(steps, middle, yerr=reach, marker="o", capsize=3, label="held out, with its 95 % interval")
+    for number, name in enumerate(names_of_held_out(record) or ("",)):
+        prefix, held_out = f"{name}/" * (number > 0), f"held out{name and f', {name}'}"
+        (line,) = losses.plot(*_points(evaluations, f"{prefix}mlm_loss"), marker="o", label=held_out)
+        color = line.get_color()
+        if entropies := _points(evaluations, f"{prefix}mlm_unigram_entropy")[1]:
+            entropy = "unigram entropy" if number == 0 else None
+            losses.axhline(entropies[-1], linestyle="--", color=color, alpha=0.5, label=entropy)
+        key = f"{prefix}{record.objective}_accuracy"
+        steps, middle = _points(evaluations, key)
+        low, high = (_points(evaluations, f"{key}_{end}")[1] for end in ("low", "high"))
+        reach = [[at - end for at, end in zip(middle, low)], [end - at for at, end in zip(middle, high)]]
+        interval = f"{held_out}, with its 95 % interval"
+        accuracies.errorbar(steps, middle, yerr=reach, marker="o", capsize=3, color=color, label=interval)
     accuracies.axhline(0.5, linestyle="--", color="gray", label="chance")
     accuracies.set(xlabel="steps", ylabel=f"{record.objective.upper()} accuracy")
     for axes in (losses, accuracies):

@@ -101,6 +101,7 @@ class CheckpointManifest:
         files: every other file, by name.
         tensors: by the parameter's name.
         milestone: whether it is kept for ever.
+        scored_on: digest of the data of the score; scores on other data are not compared. "" if it never changes.
     """
 
     step: Count
@@ -108,6 +109,7 @@ class CheckpointManifest:
     files: dict[str, File]
     tensors: dict[str, StoredTensor]
     milestone: bool = False
+    scored_on: str = ""
 
     def to_json(self) -> str:
         """The text of manifest.json, which contains the hash of its own content."""

@@ -55,13 +55,18 @@ def find_latest(directory: Path, content: bool = False) -> Path | None:
 
 
 def find_best(directory: Path) -> Path | None:
-    """The checkpoint with the best score, the newest of equals; None if none has a score."""
-    scored = []
+    """The checkpoint with the best score, the newest of equals; None if none has a score.
+
+    Only scores on the same data as that of the newest one are compared.
+    """
+    scored: list[tuple[float, str]] = []
+    data = None
     for tag in tags(directory):
         with contextlib.suppress(DamagedCheckpoint):
-            score = CheckpointManifest.read(tag).score
-            if score is not None:
-                scored.append((score, tag.name))
+            manifest = CheckpointManifest.read(tag)
+            if manifest.score is not None and data in (None, manifest.scored_on):
+                data = manifest.scored_on
+                scored.append((manifest.score, tag.name))
     return directory / max(scored)[1] if scored else None
 
 

@@ -112,6 +112,7 @@ class PretrainRecord(RunRecord):
     data_directories: list[str]
     eval_data_directories: list[str]
     branch: Branch | None = None
+    scored_on: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,10 +99,14 @@ class Saver:
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
         milestones: steps whose checkpoints are never deleted.
+        scored_on: digest of the data of the scores, see `CheckpointManifest`.
     """
 
-    def __init__(self, engine: Engine, directory: Path, keep: int, milestones: Collection[int] = ()) -> None:
-        self._engine, self._directory, self._keep, self._milestones = engine, directory, keep, milestones
+    def __init__(
+        self, engine: Engine, directory: Path, keep: int, milestones: Collection[int] = (), scored_on: str = ""
+    ) -> None:
+        self._engine, self._directory, self._keep = engine, directory, keep
+        self._milestones, self._scored_on = milestones, scored_on
         self._copy = HostCopy()
         self._save: _Save | None = None
 
@@ -161,7 +165,7 @@ class Saver:
             tensors = _stored_tensors(zero_layout.slices(self._engine), written)
             names = {own.name: own.file for own in written}
             step = retention.step_of(tag)
-            manifest = CheckpointManifest(step, save.score, names, tensors, step in self._milestones)
+            manifest = CheckpointManifest(step, save.score, names, tensors, step in self._milestones, self._scored_on)
 
             def publish() -> None:
                 manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)

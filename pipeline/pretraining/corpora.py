@@ -42,8 +42,7 @@ class Corpora:
 
     def digests(self) -> tuple[str, ...]:
         """sha256 of each manifest."""
-        files = [directory / "manifest.json" for directory in self.directories]
-        return tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+        return tuple(map(digest_of, self.directories))
 
     def describe(self) -> tuple[CorpusRecord, ...]:
         """What each corpus was made from, for the records of a run."""
@@ -111,6 +110,11 @@ class Corpora:
                     f"--eval-data {directory} holds the documents of --data {same}; evaluate on shards that data_prep "
                     f"made with --split {HELD_OUT}"
                 )
+
+
+def digest_of(directory: Path) -> str:
+    """sha256 of the manifest of a shard set, which has the checksums of its files."""
+    return hashlib.sha256((directory / "manifest.json").read_bytes()).hexdigest()
 
 
 def open_corpora(words: Sequence[str]) -> Corpora:

@@ -17,7 +17,7 @@ from pipeline.engine.deepspeed_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.branch import check_branch, find_branch
-from pipeline.pretraining.corpora import open_corpora
+from pipeline.pretraining.corpora import digest_of, open_corpora
 from pipeline.pretraining.lengths import find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.run.initial_model import InitialModel, find_initial_model, record_of
@@ -34,6 +34,7 @@ class PretrainSettings(RunSettings):
         flags: of the command line.
         warmup_steps: those of the first start, also if its length changes.
         earlier_steps: the length before this start; None for a new run.
+        earlier_scored_on: `scored_on` before this start; "" for a new run.
         objective: the sentence loss: sop, nsp, or mlm for none.
         masking: which tokens are predicted, and what replaces them.
         data: directories of the training shards, one for each corpus.
@@ -46,6 +47,7 @@ class PretrainSettings(RunSettings):
     flags: PretrainFlags
     warmup_steps: int
     earlier_steps: int | None
+    earlier_scored_on: str
     objective: Objective
     masking: MaskingSettings
     data: tuple[Path, ...]
@@ -58,6 +60,16 @@ class PretrainSettings(RunSettings):
     def changes_length(self) -> bool:
         """Whether this start changes the length of a run that has begun."""
         return self.earlier_steps not in (None, self.steps)
+
+    @property
+    def starts_trained(self) -> bool:
+        """See `RunSettings`."""
+        return super().starts_trained or self.origin["init"] is not None
+
+    @property
+    def changes_held_out(self) -> bool:
+        """Whether the text that decides the best checkpoint is another one than before this start."""
+        return self.earlier_scored_on not in ("", self.scored_on)
 
     def record(self) -> PretrainRecord:
         """What settings.json holds."""
@@ -77,6 +89,7 @@ class PretrainSettings(RunSettings):
             data_directories=[str(directory) for directory in self.data],
             eval_data_directories=[str(directory) for directory in self.flags.eval_data],
             branch=self.branch,
+            scored_on=self.scored_on,
         )
 
 
@@ -131,6 +144,8 @@ def resolve(
         kept_checkpoints=flags.kept_checkpoints,
         milestones=corpora.steps_after(flags.keep_at, engine.train_batch_size),
         branch=branch,
+        scored_on=digest_of(flags.eval_data[0]) if flags.eval_data else "",
+        earlier_scored_on="" if earlier is None else earlier.record.scored_on,
         skipped_batches=skipped_batches_of(earlier, flags.skip_batches),
         earlier_steps=None if earlier is None else earlier.record.steps,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]

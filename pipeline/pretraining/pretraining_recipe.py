@@ -119,6 +119,8 @@ class PretrainRecipe(Recipe):
             subject.append(f"distilled from {self.teacher.directory}: {parts}")
         if settings.changes_length:
             subject.append(f"length changed: {settings.earlier_steps:,} -> {settings.steps:,} steps")
+        if settings.changes_held_out:
+            subject.append("other held-out text than before: the best checkpoint is chosen anew")
         subject += [f"batches {first + 1:,} to {end:,} are left out" for first, end in settings.skipped_batches]
         details = task.training.describe(settings.steps * settings.engine.train_batch_size)
         counts = [collator.shards.manifest.counts for collator in task.training.collators]

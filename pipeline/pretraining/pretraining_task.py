@@ -126,4 +126,5 @@ class PreTraining:
     def _score(self, metrics: dict[str, Any]) -> Evaluation:
         objective = self.settings.objective
         tasks = ("mlm",) if objective == "mlm" else ("mlm", objective)
-        return Evaluation(metrics, metrics["mlm_accuracy"], "mlm_loss", tasks)
+        names = tuple(self.held_out) if len(self.held_out) > 1 else ()
+        return Evaluation(metrics, metrics["mlm_accuracy"], "mlm_loss", tasks, names)

@@ -57,11 +57,11 @@ class Console(Callback):
 
     def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
         """Prints the line of the evaluation before the first step."""
-        self._run.say(evaluation_line(self._run.state.step, evaluation, fraction))
+        self._run.say("\n".join(evaluation_lines(self._run.state.step, evaluation, fraction)))
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         """Prints the line of an evaluation."""
-        self._run.say(evaluation_line(self._run.state.step, evaluation))
+        self._run.say("\n".join(evaluation_lines(self._run.state.step, evaluation)))
 
     def _training_line(self, record: Mapping[str, Any], is_last: bool) -> str:
         """The line of a logging interval."""
@@ -85,16 +85,23 @@ class Console(Callback):
         return "  ".join(parts)
 
 
-def evaluation_line(step: int, evaluation: Evaluation, fraction: float = 1.0) -> str:
-    """The line of an evaluation of the `fraction` of the held-out rows."""
-    metrics, parts = evaluation.metrics, [f"step {step}: held out"]
+def evaluation_lines(step: int, evaluation: Evaluation, fraction: float = 1.0) -> list[str]:
+    """The lines of an evaluation of the `fraction` of the held-out rows, one for each held-out set."""
+    return [
+        _evaluation_line(f"step {step}: held out{name and f' {name}'}", evaluation, metrics, fraction)
+        for name, metrics in evaluation.parts().items()
+    ]
+
+
+def _evaluation_line(begin: str, evaluation: Evaluation, metrics: Mapping[str, Any], fraction: float) -> str:
+    parts = [begin]
     for task in evaluation.tasks:
         if _has_accuracy(metrics, task):
             accuracy = f"{100 * metrics[f'{task}_accuracy']:.1f} %"
             parts.append(
                 f"{task} {metrics[f'{task}_loss']:.3f} ({accuracy})" if task == "mlm" else f"{task} {accuracy}"
             )
-    if evaluation.shown.removesuffix("_loss") not in evaluation.tasks:
+    if evaluation.shown in metrics and evaluation.shown.removesuffix("_loss") not in evaluation.tasks:
         parts.append(f"{evaluation.shown} {metrics[evaluation.shown]:.4f}")
     if fraction < 1.0:
         parts.append(f"({100 * fraction:.3g} % of the rows)")
@@ -121,7 +128,8 @@ class MetricsLog(Callback):
         if not self._enabled:
             return
         output, flags = run.settings.flags.output, run.settings.flags
-        drop_after(output, run.state.step)
+        # A record of the first step can only be that of its evaluation, which a new start makes again.
+        drop_after(output, run.state.step - (run.state.step == run.settings.first_step))
         self._file = (output / METRICS).open("ab", buffering=0)
         self._unwritten = b""
         self._complained = False

@@ -32,6 +32,7 @@ class RunSettings(ABC):
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
         milestones: steps after which a checkpoint is saved that is never deleted.
         skipped_batches: that are not trained on, from 0.
+        scored_on: digest of the data that the checkpoints are scored on; "" if it is part of the run's identity.
         branch: the checkpoint of another run that this run goes on from; None: it begins at step 0.
 
     Raises:
@@ -50,6 +51,7 @@ class RunSettings(ABC):
     kept_checkpoints: int
     milestones: Collection[int] = ()
     skipped_batches: Ranges = ()
+    scored_on: str = ""
     branch: Branch | None = None
 
     def __post_init__(self) -> None:
@@ -58,6 +60,16 @@ class RunSettings(ABC):
     @abstractmethod
     def record(self) -> RunRecord:
         """What settings.json holds."""
+
+    @property
+    def first_step(self) -> int:
+        """The step that a new run begins at: 0, or that of the branch."""
+        return 0 if self.branch is None else self.branch.step
+
+    @property
+    def starts_trained(self) -> bool:
+        """Whether a new run begins with trained weights, so that an evaluation before the first step says something."""
+        return self.branch is not None
 
     def common_record(self) -> dict[str, Any]:
         """The fields of `RunRecord` that follow from these settings alone."""

@@ -73,7 +73,8 @@ class Trainer:
         self.divergence = Divergence(run)
         self.metrics = StepMetrics(run, task, throughput)
         checkpoints, settings = run.settings.flags.output / "checkpoints", run.settings
-        self.saver = Saver(run.engine, checkpoints, settings.kept_checkpoints, settings.milestones)
+        kept = settings.kept_checkpoints, settings.milestones, settings.scored_on
+        self.saver = Saver(run.engine, checkpoints, *kept)
         self._bar = Progress(task.name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         run.say = self._bar.say
         self._finish_agreement: Callable[[], Agreement] | None = None
@@ -102,6 +103,8 @@ class Trainer:
             run.clock.lap()  # the time before is no training: trackers open
             if task.evaluates and not state.finished:  # a finished run only ends its records
                 self._try_evaluation()
+                if run.settings.starts_trained and state.step == run.settings.first_step:
+                    self._evaluate()
             steps, upcoming = run.clock.waiting(prefetched), None
             while not state.finished:
                 micro_batches = upcoming or self._next_step(steps, state.step)

@@ -1,12 +1,16 @@
 """The table of a run."""
 
+import dataclasses
+
 import pytest
 
 from common.errors import UserError
 from pipeline.analysis.summary import curves_of, draw_curves, summarise, sustained_speed
 from pipeline.training.metrics_file import read_records
+from pipeline.training.training_task import Evaluation
 from tests.pipeline.analysis import made_runs
-from tests.pipeline.training.made_records import log_run
+from tests.pipeline.records import write
+from tests.pipeline.training.made_records import RECORD, evaluation, log_run, open_log, training
 
 
 def test_the_table_says_what_the_records_say(tmp_path):
@@ -21,6 +25,26 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["held-out SOP accuracy"].strip() == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
     assert shown["training speed"].strip() == "50 tokens/s in fp16"
     assert shown["time"].strip() == "60 s on 1 rank"
+
+
+def test_each_held_out_set_has_rows_and_a_curve(tmp_path):
+    record = dataclasses.replace(RECORD, eval_data_directories=["held/wikipedia", "held/books"])
+    log, run = open_log(tmp_path, 0, record)
+    write(tmp_path, record)
+    for step in (10, 20):
+        run.state.step = step
+        log.log(step, training(step))
+        books = {f"books/{name}": value for name, value in (evaluation(step) | {"mlm_loss": 5.4}).items()}
+        log.on_evaluation(Evaluation(evaluation(step) | books, 0.1, "mlm_loss"))
+    log.on_end()
+    shown = summarise(tmp_path, tmp_path / "export")
+    assert "wikipedia MLM loss      6.500 nats, 8.3 % above the unigram entropy 6.000\n" in shown
+    assert "books MLM loss          5.400 nats, 10.0 % below the unigram entropy 6.000\n" in shown
+    assert "books SOP accuracy      60.0 % (95 % interval 50.0 to 70.0) of 40 pairs\n" in shown
+    losses, _ = curves_of(tmp_path).axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in losses.lines}
+    assert drawn["held out, wikipedia"] == [6.5, 6.5]
+    assert drawn["held out, books"] == [5.4, 5.4]
 
 
 def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path):

@@ -44,9 +44,9 @@ def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Pat
     return temporary, tag, CheckpointManifest(step, score, files, {"w": StoredTensor((2, 5), 0, where)})
 
 
-def make(directory: Path, step: int, score: float | None = None, milestone: bool = False) -> Path:
+def make(directory: Path, step: int, score: float | None = None, **fields: Any) -> Path:
     _, tag, manifest = prepare(directory, step, score)
-    publish(tag, replace(manifest, milestone=milestone))
+    publish(tag, replace(manifest, **fields))
     return tag
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.checkpoint.retention import clean_up_interrupted, prune, tag_name, tags
+from pipeline.checkpoint.retention import clean_up_interrupted, find_best, prune, tag_name, tags
 from tests.pipeline.checkpoint.test_files import flip, make
 
 
@@ -14,6 +14,14 @@ def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
     prune(tmp_path, 1, newest)
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3"]
+
+
+def test_scores_on_other_data_are_not_compared(tmp_path: Path) -> None:
+    for step, (score, data) in enumerate([(0.9, "a"), (0.8, "a"), (0.2, "b"), (0.3, "b"), (0.1, "b")], 1):
+        make(tmp_path, step, score, scored_on=data)
+    assert find_best(tmp_path) == tmp_path / tag_name(4)
+    make(tmp_path, 6, 0.5, scored_on="a")  # the first data again
+    assert find_best(tmp_path) == tmp_path / tag_name(1)
 
 
 def test_milestones_remain_beside_the_newest(tmp_path: Path) -> None:

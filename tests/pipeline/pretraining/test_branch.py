@@ -1,5 +1,6 @@
 """A run that goes on from a checkpoint of another run with another schedule."""
 
+import hashlib
 import json
 import shutil
 import sys
@@ -63,6 +64,8 @@ def test_a_branch_trains_as_a_run_that_had_its_schedule_from_the_start(trained):
     whole, branch = losses(folder / "falling"), losses(folder / "branch")
     assert branch == {step: loss for step, loss in whole.items() if step > step_of(checkpoint)}
     assert whole != losses(folder / "constant"), "the schedule makes no difference, so the test shows nothing"
+    first = next(record for record in outcome(folder / "branch")[0] if record["split"] == "eval")
+    assert first["step"] == step_of(checkpoint), "what the branch starts with is evaluated"
     record = json.loads((folder / "branch" / "settings.json").read_text())
     assert record["branch"] == {"run": str((folder / "constant").resolve()), "step": step_of(checkpoint)}
 
@@ -113,3 +116,14 @@ def test_a_checkpoint_is_a_model_to_start_from(trained, words):
     settings = resolve(words | {"--init": str(tag)}, 1)
     assert settings.model.hidden_size == 32
     assert settings.record().init == str(tag.resolve())
+
+
+def test_other_held_out_text_begins_the_comparison_anew(trained, corpus):
+    folder, train = trained
+    output = folder / "falling"
+    settings = json.loads((output / "settings.json").read_text())
+    assert settings["scored_on"] == hashlib.sha256((corpus.held_out / "manifest.json").read_bytes()).hexdigest()
+    line = "other held-out text than before: the best checkpoint is chosen anew"
+    assert line not in train("falling", 3, steps=10).stdout
+    (output / "settings.json").write_text(json.dumps(settings | {"scored_on": "of other text", "steps": 10}))
+    assert line in train("falling", 3, steps=11).stdout

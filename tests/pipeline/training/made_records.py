@@ -45,6 +45,7 @@ def open_log(directory, step=0, record=TASK_RECORD, rank=0, track=()):
     given = SimpleNamespace(
         flags=SimpleNamespace(output=directory, track=track),
         record=lambda: record,
+        first_step=0,
         engine=SimpleNamespace(train_batch_size=8),
     )
     engine = SimpleNamespace(device=SimpleNamespace(type="cpu"))

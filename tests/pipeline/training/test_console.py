@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.training.callbacks import LINE_SECONDS, Console, evaluation_line
+from pipeline.training.callbacks import LINE_SECONDS, Console, evaluation_lines
 from pipeline.training.training_run import TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.training.made_records import evaluation, training
@@ -60,8 +60,16 @@ def test_the_first_overflow_is_explained_once():
 
 
 def test_an_evaluation_shows_only_what_is_trained():
-    line = evaluation_line(20, Evaluation(evaluation(20), 0.1, "mlm_loss", ("mlm", "sop")))
+    (line,) = evaluation_lines(20, Evaluation(evaluation(20), 0.1, "mlm_loss", ("mlm", "sop")))
     assert line == "step 20: held out  mlm 6.500 (10.0 %)  sop 60.0 %  MLM loss 10.0 % above the unigram entropy"
-    tried = evaluation_line(0, Evaluation(evaluation(0), 0.1, "mlm_loss", ("mlm",)), fraction=0.125)
+    (tried,) = evaluation_lines(0, Evaluation(evaluation(0), 0.1, "mlm_loss", ("mlm",)), fraction=0.125)
     assert tried == "step 0: held out  mlm 6.500 (10.0 %)  (12.5 % of the rows)"
-    assert evaluation_line(5, Evaluation({"f1": 0.5}, 0.5, "f1")) == "step 5: held out  f1 0.5000"
+    assert evaluation_lines(5, Evaluation({"f1": 0.5}, 0.5, "f1")) == ["step 5: held out  f1 0.5000"]
+
+
+def test_each_held_out_set_has_a_line():
+    other = {f"books/{name}": value for name, value in (evaluation(20) | {"mlm_accuracy": 0.2}).items()}
+    metrics, names = evaluation(20) | other, ("wikipedia", "books")
+    first, second = evaluation_lines(20, Evaluation(metrics, 0.1, "mlm_loss", ("mlm",), names))
+    assert first == "step 20: held out wikipedia  mlm 6.500 (10.0 %)  MLM loss 10.0 % above the unigram entropy"
+    assert second == "step 20: held out books  mlm 6.500 (20.0 %)  MLM loss 10.0 % above the unigram entropy"

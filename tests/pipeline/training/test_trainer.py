@@ -94,7 +94,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
         step: int = 0, steps: int = 7, received: int | None = None, evaluates: bool = True, **settings: Any
     ) -> Made:
         defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
-        defaults |= {"execution": SimpleNamespace(compile=False)}
+        defaults |= {"execution": SimpleNamespace(compile=False), "milestones": (), "scored_on": ""}
+        defaults |= {"starts_trained": False, "first_step": 0}
         given: Any = SimpleNamespace(
             **(defaults | settings),
             steps=steps,
