@@ -194,3 +194,13 @@ def test_the_share_of_characters_goes_by_the_script(language: str, share: float)
     lines = ["abcde fgh" * 50] * 10 + ["文"]
     vocabulary = train_sentencepiece(iter(lines), 23, language=language)
     assert ("文" in vocabulary.pieces) == (share > 0.9995)
+
+
+def test_log_frequencies_are_those_of_unigram_models_only(vocabulary: Vocabulary) -> None:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
+    assert vocabulary.log_frequencies is not None
+    ordinary = range(UNK_ID + 1, len(vocabulary))
+    assert vocabulary.log_frequencies[UNK_ID + 1 :].tolist() == [processor.get_score(number) for number in ordinary]
+    proto = model_proto.ModelProto.FromString(vocabulary.serialized)
+    proto.trainer_spec.model_type = proto.trainer_spec.BPE
+    assert SentencePieceVocabulary(proto.SerializeToString()).log_frequencies is None

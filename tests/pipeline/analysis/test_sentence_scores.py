@@ -137,6 +137,17 @@ def test_mistakes(small):
         assert "\n" not in str(error.value)
 
 
+def test_the_longest_sentence(small):
+    """One that fills all positions is scored, and one more token is too many."""
+    predictor, loop = small
+    by_length = {len(loop.tokenizer(text)["input_ids"]): text for text in ("sara" + ("☃b" * 40)[:n] for n in range(80))}
+    text, longer = by_length[64], next(text for length, text in sorted(by_length.items()) if length > 64)
+    expected = pytest.approx([loop.score(text, "plain")], abs=1e-4)
+    assert score_sentences(predictor.model, predictor.vocabulary, [text], "plain") == expected
+    with pytest.raises(UserError, match="and the model 64 positions"):
+        score_sentences(predictor.model, predictor.vocabulary, [longer], "plain")
+
+
 def test_no_sentences(small):
     predictor, _ = small
     assert score_sentences(predictor.model, predictor.vocabulary, [], "plain").shape == (0,)
