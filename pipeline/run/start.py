@@ -154,16 +154,15 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     torch.manual_seed(settings.flags.seed)
     model, new_tensors = _make_filled_model(recipe, task)
     engine, description = initialise(model, settings.engine)
-    saved = load_latest(engine, output / "checkpoints")
+    saved = load_latest(engine, control, output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
 
     def write_settings() -> None:
-        if control.rank == 0:
-            config = declare.to_yaml(recipe.flags)
-            run_directory.write_settings_and_vocabulary(output, settings.record(), config, recipe.vocabulary)
+        config = declare.to_yaml(recipe.flags)
+        run_directory.write_settings_and_vocabulary(output, settings.record(), config, recipe.vocabulary)
 
     # After the load: a run that cannot be resumed stays as it is.
-    control.all_or_raise(write_settings, (OSError,), cannot_begin)
+    control.on_rank_0(write_settings, (OSError,), cannot_begin)
     hosts = control.gather(socket.gethostname()) or ()
     return TrainingRun(settings, control, engine, state, description, hosts, Clock(state.seconds)), new_tensors
 
@@ -183,10 +182,10 @@ def _open_mirror(run: TrainingRun) -> None:
     flags = run.settings.flags
 
     def claim() -> None:
-        if flags.mirror is not None and run.is_rank_0:
+        if flags.mirror is not None:
             run.mirror = Mirror(flags.output, flags.mirror, lambda line: run.say(line))
 
-    run.control.all_or_raise(claim, (OSError,), cannot_begin)
+    run.control.on_rank_0(claim, (OSError,), cannot_begin)
     if run.mirror is not None:
         run.mirror.wake()
 

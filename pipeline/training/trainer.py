@@ -72,7 +72,8 @@ class Trainer:
         self.deadline = Deadline(run.settings.flags.max_hours, run.settings.steps, save_seconds)
         self.divergence = Divergence(run)
         self.metrics = StepMetrics(run, task, throughput)
-        self.saver = Saver(run.engine, run.settings.flags.output / "checkpoints", run.settings.kept_checkpoints)
+        place, kept = run.settings.flags.output / "checkpoints", run.settings.kept_checkpoints
+        self.saver = Saver(run.engine, run.control, place, kept)
         self._bar = Progress(task.name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         run.say = self._bar.say
         self._finish_agreement: Callable[[], Agreement] | None = None
