@@ -27,6 +27,7 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
 from pipeline.engine import workarounds
 from pipeline.engine.engine_state import initialise
+from pipeline.engine.hardware import processor
 from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
 from pipeline.settings import declare
@@ -64,6 +65,10 @@ def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], Non
         # Ranks that compute in different ways could send their gradients in different orders.
         "how the model runs": str(first.execution),
     }
+    if first.engine.zero_stage == 0:  # each rank updates all weights, and another processor rounds in another way
+        facts["the processor (stage 0 needs one kind; set ZeRO stage 1)"] = (
+            processor() if first.engine.device == "CPU" else first.engine.device
+        )
     is_finished = all(recipe.is_done for recipe in recipes)
     is_finished &= summarise is None or (output / RESULTS).exists()
 
