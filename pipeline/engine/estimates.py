@@ -99,7 +99,9 @@ class Plan:
 
     @property
     def bucket_width(self) -> int:
-        """Bytes of a gradient in a reduce bucket: at stage 1 in fp16 the buckets hold accumulated gradients."""
+        """Bytes of a gradient in a reduce bucket: in fp16 at stage 1 as it is accumulated, at stage 3 as it is sent."""
+        if self.engine.zero_stage == 3:
+            return self.sent_width
         return self.summed_width if self.engine.zero_stage == 1 and self.engine.precision == "fp16" else self.width
 
     @property
