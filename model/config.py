@@ -215,8 +215,8 @@ class ExecutionOptions:
     """Activations that the backward pass recomputes: "none", or "layer" (whole blocks)."""
 
     compile: bool = False
-    """Whether torch.compile fuses each block's GELU, dropout, residual and LayerNorm. The first step then takes
-    minutes."""
+    """Whether torch.compile fuses each block's GELU, dropout, residual and LayerNorm, and, with `chunked_loss`, the
+    cross entropy. The first step then takes minutes."""
 
     compile_backend: str = "inductor"
     """The torch.compile backend; "aot_eager" traces without generating code."""

@@ -82,7 +82,7 @@ class AlbertForDistillation(AlbertForPreTraining):
         keep_contexts = "attention" in self._parts
         encoded = self.albert(input_ids, keep_contexts=keep_contexts, **inputs)
         (teacher,) = self._teacher
-        teacher.to(input_ids.device, encoded.last_hidden_state.dtype)
+        teacher.to(device=input_ids.device, dtype=encoded.last_hidden_state.dtype)
         with torch.no_grad():
             taught = teacher(input_ids, keep_contexts=keep_contexts, **inputs)
         assert inputs["cls_positions"] is not None, "the rows are packed"

@@ -52,8 +52,9 @@ class AlbertForPreTraining(ModelWithHead):
 
     def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, execution)
-        self.mlm_head = MaskedTokenHead(config)
-        self._chunked_loss = execution is not None and execution.chunked_loss
+        execution = execution or ExecutionOptions()
+        self.mlm_head = MaskedTokenHead(config, execution)
+        self._chunked_loss = execution.chunked_loss
         self.sentence_head = SentenceHead(config) if config.sentence_head is not None else None
         self.initialise_head()
         if self.sentence_head is not None:

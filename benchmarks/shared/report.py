@@ -15,6 +15,7 @@ import torch
 
 from common.files import atomic
 from common.text import markdown_table
+from pipeline.engine.hardware import processor as processor
 
 FORMAT = "train_step 1"
 """Format of a result file of train_step."""
@@ -71,13 +72,6 @@ def describe_host(kind: str, packages: Sequence[str] = ()) -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in packages},
     }
-
-
-def processor() -> str:
-    """The name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def markdown(result: dict[str, Any]) -> str:

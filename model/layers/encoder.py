@@ -5,7 +5,7 @@ Legend of the shapes: B rows, S positions in a row, H hidden_size, FFN intermedi
 
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from model.config import AlbertConfig, ExecutionOptions
 from model.layers.attention import AttentionPattern, FusedProjection, SelfAttention
 from model.layers.processor import Linear
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
 
 
@@ -72,18 +73,15 @@ class SharedEncoder(nn.Module):
         """
         # One for each block, not for each layer, because autograd would keep every copy.
         projections = [cast(SelfAttention, block).query_key_value() for block in self.attention]
-        states, contexts = [hidden], list[Tensor]()  # (B, S, H) each
+        states = [hidden]  # (B, S, H) each
+        contexts: list[Tensor] = []  # (B, S, H) each
         for attention, feed_forward in self.indices:
-            hidden, context = self._run_layer(
-                self.attention[attention], self.feed_forward[feed_forward], hidden, pattern, projections[attention]
-            )  # (B, S, H) each
-            states.append(hidden)
-            if keep_contexts:
-                contexts.append(context)
+            blocks = self.attention[attention], self.feed_forward[feed_forward]
+            hidden, context = self._run_layer(*blocks, hidden, pattern, projections[attention], keep_contexts)
+            states.append(hidden)  # (B, S, H)
+            if context is not None:
+                contexts.append(context)  # (B, S, H)
         return states, contexts
-
-
-_Layer = Callable[[nn.Module, nn.Module, Tensor, AttentionPattern, FusedProjection], tuple[Tensor, Tensor]]
 
 
 def _run_layer(
@@ -92,16 +90,23 @@ def _run_layer(
     hidden: Tensor,
     pattern: AttentionPattern,
     projection: FusedProjection,
-) -> tuple[Tensor, Tensor]:
+    keep_context: bool,
+) -> tuple[Tensor, Tensor | None]:
     attended, context = attention(hidden, pattern, projection)  # (B, S, H) each
-    return feed_forward(attended), context
+    # In each backward pass a compiled graph reads a gradient of every output: zeros, if nothing uses that output.
+    return feed_forward(attended), context if keep_context else None
 
 
-def _layer_runner(execution: ExecutionOptions) -> _Layer:
+def _layer_runner(execution: ExecutionOptions) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Returns the function that applies one layer. Compiled, one graph serves every layer of a model."""
-    run: _Layer = _run_layer
-    if execution.compile:
-        run = torch.compile(run, backend=execution.compile_backend, fullgraph=True)
+    run = compiled(_run_layer, execution)
     if execution.activation_checkpointing == "layer":
-        run = partial(checkpoint, run, use_reentrant=False)
+        return partial(checkpoint, run, use_reentrant=False)
     return run
+
+
+def compiled(function: _F, execution: ExecutionOptions) -> _F:
+    """Returns `function`, compiled as a single graph if `execution` asks for it."""
+    if not execution.compile:
+        return function
+    return cast(_F, torch.compile(function, backend=execution.compile_backend, fullgraph=True))

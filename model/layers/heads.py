@@ -5,6 +5,7 @@ The heads predict masked tokens, and the order of two segments (SOP, section 3.1
 Legend of the shapes: B rows, M predictions in a row, V vocab_size, E embedding_size, H hidden_size, C classes.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from model.config import IGNORED_LABEL, AlbertConfig
-from model.layers.encoder import activation
+from model.config import IGNORED_LABEL, AlbertConfig, ExecutionOptions
+from model.layers.encoder import activation, compiled
 from model.layers.processor import Linear, linear
 
 CHUNK = 2048
@@ -23,12 +24,13 @@ CHUNK = 2048
 class MaskedTokenHead(nn.Module):
     """Maps H -> E, GELU, LayerNorm, then E -> V by the word embeddings (tied weights) and a bias for each piece."""
 
-    def __init__(self, config: AlbertConfig) -> None:
+    def __init__(self, config: AlbertConfig, execution: ExecutionOptions) -> None:
         super().__init__()
         self.dense = Linear(config.hidden_size, config.embedding_size)
         self.activation = activation(config)
         self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # (V,)
+        self._sums_of_logits = compiled(_sums_of_logits, execution)
 
     def forward(
         self, hidden: Tensor, word_embeddings: Tensor, labels: Tensor | None = None
@@ -41,7 +43,8 @@ class MaskedTokenHead(nn.Module):
         embedded = self.layer_norm(self.activation(self.dense(hidden)))  # (B, M, E)
         if labels is None:
             return linear(embedded, word_embeddings, self.bias)  # (B, M, V)
-        return chunked_sums(embedded.flatten(0, -2), word_embeddings, self.bias, labels.flatten())
+        parameters = word_embeddings, self.bias
+        return chunked_sums(embedded.flatten(0, -2), *parameters, labels.flatten(), self._sums_of_logits)
 
 
 class Pooler(nn.Module):
@@ -100,7 +103,17 @@ def classification_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:
     return ClassificationSums(loss, hits.sum(dtype=torch.float32), counted.sum(dtype=torch.float32))
 
 
-def chunked_sums(inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> ClassificationSums:
+def _sums_of_logits(inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> ClassificationSums:
+    return classification_sums(linear(inputs, weight, bias), labels)
+
+
+def chunked_sums(
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    labels: Tensor,
+    sums_of_logits: Callable[[Tensor, Tensor, Tensor, Tensor], ClassificationSums] = _sums_of_logits,
+) -> ClassificationSums:
     """`classification_sums` of the logits inputs weight^T + bias, of `CHUNK` predictions at a time.
 
     The forward pass keeps `inputs` alone, and the backward pass computes the logits again. torch's own
@@ -110,11 +123,11 @@ def chunked_sums(inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -
     Args:
         inputs: (N, E), weight (V, E) and bias (V,) in one dtype.
         labels: int64 (N,), -100 where ignored.
+        sums_of_logits: computes one chunk, perhaps compiled.
     """
-
-    def sums_of(chunk: Tensor, chunk_labels: Tensor) -> ClassificationSums:
-        return classification_sums(linear(chunk, weight, bias), chunk_labels)
-
     chunks = zip(inputs.split(CHUNK), labels.split(CHUNK))  # (C, E) and (C,)
-    sums = [checkpoint(sums_of, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    sums = [
+        checkpoint(sums_of_logits, chunk, weight, bias, chunk_labels, use_reentrant=False, preserve_rng_state=False)
+        for chunk, chunk_labels in chunks
+    ]
     return ClassificationSums(*(torch.stack(part).sum() for part in zip(*sums)))

@@ -124,5 +124,5 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
         check()
 
     with held:
-        control.all_or_raise(take if control.rank == 0 else lambda: None)
+        control.on_rank_0(take)
         yield

@@ -8,8 +8,8 @@
     load      rank 0 lists the checkpoints -> each rank verifies its share of the newest one's files -> each rank reads
               the elements that it needs -> counters and loss scale are set; a damaged checkpoint is skipped
 
-The threads make no collectives: those are in `start` and `finish`, which all ranks call together. So the collectives of
-a save never meet those of training, and no further process group is needed. There is one save at a time.
+The threads make no collectives: those are in `start` and `finish`, which all ranks call together. They are those of
+`ControlGroup`: a slow disk keeps no collective of the device waiting. There is one save at a time.
 
 Whenever a process dies, the checkpoints that were complete before are still complete. A load works on any number of
 ranks, at any ZeRO stage, in any precision. It is exact: on the same number of ranks the run continues bit for bit as if
@@ -32,14 +32,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from common.errors import UserError
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.checkpoint_manifest import STATE, CheckpointManifest, DamagedCheckpoint, StoredTensor
 from pipeline.checkpoint.files import VerifiedCheckpoint, WrittenFile
-from pipeline.distributed.control import all_or_raise, gather_all
+from pipeline.distributed.control import ControlGroup, attempt
 from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.engine_state import Engine, TensorState
 from pipeline.engine.lamb import TensorSlice
@@ -96,6 +95,7 @@ class Saver:
     """Saves checkpoints of one engine, one at a time.
 
     Args:
+        control: of the ranks of `engine`.
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
         milestones: steps whose checkpoints are never deleted.
@@ -103,9 +103,15 @@ class Saver:
     """
 
     def __init__(
-        self, engine: Engine, directory: Path, keep: int, milestones: Collection[int] = (), scored_on: str = ""
+        self,
+        engine: Engine,
+        control: ControlGroup,
+        directory: Path,
+        keep: int,
+        milestones: Collection[int] = (),
+        scored_on: str = "",
     ) -> None:
-        self._engine, self._directory, self._keep = engine, directory, keep
+        self._engine, self._control, self._directory, self._keep = engine, control, directory, keep
         self._milestones, self._scored_on = milestones, scored_on
         self._copy = HostCopy()
         self._save: _Save | None = None
@@ -133,17 +139,16 @@ class Saver:
         """
         assert self._save is None, "a save is still in progress"
         began, engine = time.perf_counter(), self._engine
-        rank = dist.get_rank(zero_layout.process_group(engine))
         tag = self._directory / retention.tag_name(engine.global_steps)
         state = engine_state.engine_state(engine) | {"versions": _versions(), "client_state": client_state}
         state_json = json.dumps(state, indent=1) + "\n"
-        self._agree(tag, lambda: retention.make_temporary(tag) if rank == 0 else None)
+        self._on_rank_0(tag, lambda: retention.make_temporary(tag))
         values = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
         copies = self._copy.copy(values) if in_background else None
 
         def write() -> tuple[WrittenFile, float]:
-            written = files.write_rank_file(retention.temporary_of(tag), rank, values if copies is None else copies)
-            return written, time.perf_counter() - began
+            place, own = retention.temporary_of(tag), values if copies is None else copies
+            return files.write_rank_file(place, self._control.rank, own), time.perf_counter() - began
 
         writing = _run(write, in_thread=copies is not None)
         score = None if score is None or math.isnan(score) else score
@@ -158,28 +163,32 @@ class Saver:
         assert self._save is not None, "no save is in progress"
         save, self._save = self._save, None
         tag, began = save.tag, time.perf_counter()
-        is_rank_0 = dist.get_rank(zero_layout.process_group(self._engine)) == 0
-        try:
-            written, seconds = zip(*self._agree(tag, save.writing.result))
+        found = self._control.gather(attempt(save.writing.result, files.WRITE_ERRORS))
+
+        def publish() -> float:
+            assert found is not None, "this is rank 0"
             all_written = time.perf_counter()
+            for rank, (_, problem) in enumerate(found):
+                if problem:
+                    raise OSError(f"rank {rank}: {problem}")
+            written, seconds = zip(*(result for result, _ in found if result is not None))
             tensors = _stored_tensors(zero_layout.slices(self._engine), written)
             names = {own.name: own.file for own in written}
             step = retention.step_of(tag)
             manifest = CheckpointManifest(step, save.score, names, tensors, step in self._milestones, self._scored_on)
+            manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)
+            retention.publish(tag, manifest)
+            with contextlib.suppress(OSError):  # the checkpoint is complete, and the next save tries again
+                retention.prune(self._directory, self._keep, tag)
+            return max(seconds) + time.perf_counter() - all_written
 
-            def publish() -> None:
-                manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)
-                retention.publish(tag, manifest)
-                with contextlib.suppress(OSError):  # the checkpoint is complete, and the next save tries again
-                    retention.prune(self._directory, self._keep, tag)
-
-            self._agree(tag, publish if is_rank_0 else lambda: None)
+        try:
+            seconds = self._on_rank_0(tag, publish)
         except SaveFailed:
-            if is_rank_0:
+            if self._control.rank == 0:
                 retention.discard(retention.temporary_of(tag))
             raise
-        end = time.perf_counter()
-        return Saved(retention.step_of(tag), max(seconds) + end - all_written, save.blocked + end - began)
+        return Saved(retention.step_of(tag), seconds, save.blocked + time.perf_counter() - began)
 
     def abandon(self) -> None:
         """Waits for this rank's thread and gives the save up, so that nothing is written later. Not collective."""
@@ -187,21 +196,11 @@ class Saver:
             concurrent.futures.wait([self._save.writing])
             self._save = None
 
-    def _agree(self, tag: Path, function: Callable[[], T]) -> list[T]:
-        """Calls `function` on each rank, and returns the results of all. Collective.
-
-        Raises SaveFailed on all ranks if it failed on one.
-        """
-        group, step = zero_layout.process_group(self._engine), retention.step_of(tag)
-
-        def call() -> T:
-            try:
-                return function()
-            except files.WRITE_ERRORS as error:
-                raise SaveFailed(step, f"rank {dist.get_rank(group)}: {error}") from error
-
-        own = all_or_raise(group, call, (SaveFailed,), lambda fault: SaveFailed(step, fault))
-        return gather_all(group, own)
+    def _on_rank_0(self, tag: Path, work: Callable[[], T]) -> T:
+        """See `ControlGroup.on_rank_0`. Raises SaveFailed on all ranks."""
+        return self._control.on_rank_0(
+            work, files.WRITE_ERRORS, lambda fault: SaveFailed(retention.step_of(tag), fault)
+        )
 
 
 def _run(function: Callable[[], T], in_thread: bool) -> "Future[T]":
@@ -265,7 +264,9 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": torch.__version__, "deepspeed": version("deepspeed")}
 
 
-def load_latest(engine: Engine, directory: Path, step: int | None = None) -> dict[str, Any] | None:
+def load_latest(
+    engine: Engine, control: ControlGroup, directory: Path, step: int | None = None
+) -> dict[str, Any] | None:
     """Sets the engine to the newest complete checkpoint. Collective; before the first step, or between two steps.
 
     It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
@@ -278,16 +279,15 @@ def load_latest(engine: Engine, directory: Path, step: int | None = None) -> dic
     Raises:
         UserError: the checkpoint is of another model, or all checkpoints are damaged.
     """
-    group = zero_layout.process_group(engine)
-    names = _list_on_rank_0(group, directory) if step is None else [retention.tag_name(step)]
+    names = control.on_rank_0(lambda: _list(directory)) if step is None else [retention.tag_name(step)]
     faults = []
     for name in names:
         try:
-            checkpoint = _load_tensors(engine, directory / name)
+            checkpoint = _load_tensors(engine, control, directory / name)
         except DamagedCheckpoint as error:
             faults.append(f"{name} is damaged ({error})")
             continue
-        for fault in faults if dist.get_rank(group) == 0 else ():
+        for fault in faults if control.rank == 0 else ():
             print(f"checkpoint {fault}; continuing from {name}", file=sys.stderr, flush=True)
         groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
         engine_state.restore(engine, checkpoint.state, groups)
@@ -301,31 +301,28 @@ def load_latest(engine: Engine, directory: Path, step: int | None = None) -> dic
     return None
 
 
-def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:
+def _load_tensors(engine: Engine, control: ControlGroup, tag: Path) -> VerifiedCheckpoint:
     """Verifies the checkpoint `tag` and fills the engine's fp32 weights, m and v from it. Collective.
 
     Raises:
         DamagedCheckpoint: on all ranks together.
         UserError: the checkpoint is of another model.
     """
-    group = zero_layout.process_group(engine)
-    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     slices = zero_layout.slices(engine)
     damage = (DamagedCheckpoint,), DamagedCheckpoint
-    checkpoint = all_or_raise(group, lambda: files.verify_share(tag, rank, world_size), *damage)
+    checkpoint = control.all_or_raise(lambda: files.verify_share(tag, control.rank, control.world_size), *damage)
     _check_model(checkpoint, slices)
     tensors = engine_state.tensor_states(engine, slices)
-    all_or_raise(group, lambda: files.read_into(checkpoint, tensors), *damage)
+    control.all_or_raise(lambda: files.read_into(checkpoint, tensors), *damage)
     return checkpoint
 
 
-def _list_on_rank_0(group: dist.ProcessGroup, directory: Path) -> list[str]:
-    """The names of the checkpoints as rank 0 sees them, newest first, after cleaning up. Collective."""
-    names: list[str] = []
-    if dist.get_rank(group) == 0 and directory.is_dir():
-        retention.clean_up_interrupted(directory)
-        names = [tag.name for tag in retention.tags(directory)]
-    return gather_all(group, names)[0]
+def _list(directory: Path) -> list[str]:
+    """The names of the checkpoints, newest first, after cleaning up."""
+    if not directory.is_dir():
+        return []
+    retention.clean_up_interrupted(directory)
+    return [tag.name for tag in retention.tags(directory)]
 
 
 def _check_model(checkpoint: VerifiedCheckpoint, slices: Sequence[TensorSlice]) -> None:

@@ -5,6 +5,7 @@ work without one.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -14,28 +15,9 @@ from common.errors import UserError
 
 T = TypeVar("T")
 
-
-def all_or_raise(
-    group: dist.ProcessGroup | None,
-    work: Callable[[], T],
-    errors: tuple[type[Exception], ...] = (UserError,),
-    failure: Callable[[str], Exception] = UserError,
-) -> T:
-    """Calls `work` on every rank and returns its result. If it fails on one rank, this fails on all. Collective.
-
-    Args:
-        group: of the ranks; None for a rank alone.
-        errors: what `work` may raise on one rank. Anything else is no agreement: it ends the job.
-        failure: makes the exception that all ranks raise, of the message of the lowest rank that failed.
-    """
-    result, problem = None, ""
-    try:
-        result = work()
-    except errors as error:
-        problem = str(error) or type(error).__name__
-    if first := next(filter(None, gather_all(group, problem)), ""):
-        raise failure(first)
-    return result  # type: ignore[return-value]
+MAX_WAIT = timedelta(days=1)
+"""Limit of a wait on the host: longer than reading all shards from a slow disk. The watch ends a job with a lost rank
+long before."""
 
 
 def gather_all(group: dist.ProcessGroup | None, value: T) -> list[T]:
@@ -45,6 +27,14 @@ def gather_all(group: dist.ProcessGroup | None, value: T) -> list[T]:
     values: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(values, value, group=group)
     return values
+
+
+def attempt(work: Callable[[], T], errors: tuple[type[Exception], ...]) -> tuple[T | None, str]:
+    """Calls `work` and returns its result, or the message of one of `errors`; "" if there was none."""
+    try:
+        return work(), ""
+    except errors as error:
+        return None, str(error) or type(error).__name__
 
 
 class ControlGroup:
@@ -57,7 +47,7 @@ class ControlGroup:
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        self._group = dist.new_group(backend="gloo") if self.world_size > 1 else None
+        self._group = dist.new_group(backend="gloo", timeout=MAX_WAIT) if self.world_size > 1 else None
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """The element-wise sums over the ranks, in float64."""
@@ -75,17 +65,48 @@ class ControlGroup:
 
         return finish
 
-    def all_or_raise(self, work: Callable[[], T], *how: Any) -> T:
-        """See the function of this name."""
-        return all_or_raise(self._group, work, *how)
+    def all_or_raise(
+        self,
+        work: Callable[[], T],
+        errors: tuple[type[Exception], ...] = (UserError,),
+        failure: Callable[[str], Exception] = UserError,
+    ) -> T:
+        """Calls `work` on every rank and returns its result. If it fails on one rank, this fails on all.
+
+        Args:
+            errors: what `work` may raise on one rank. Anything else is no agreement: it ends the job.
+            failure: makes the exception that all ranks raise, of the message of the lowest rank that failed.
+        """
+        result, problem = attempt(work, errors)
+        if first := next(filter(None, gather_all(self._group, problem)), ""):
+            raise failure(first)
+        return result  # type: ignore[return-value]
+
+    def on_rank_0(
+        self,
+        work: Callable[[], T],
+        errors: tuple[type[Exception], ...] = (UserError,),
+        failure: Callable[[str], Exception] = UserError,
+    ) -> T:
+        """Calls `work` on rank 0 and returns its result on all ranks. If it fails, this fails on all ranks.
+
+        See `all_or_raise` for the arguments.
+        """
+        result, problem = self.broadcast(attempt(work, errors) if self.rank == 0 else None)
+        if problem:
+            raise failure(problem)
+        return result
 
     def gather(self, value: T) -> list[T] | None:
-        """The values of all ranks on rank 0, by rank; None on the other ranks. See `gather_all`."""
-        values = gather_all(self._group, value)
-        return values if self.rank == 0 else None
+        """The values of all ranks on rank 0, by rank: whatever pickle writes; None on the other ranks."""
+        if self._group is None:
+            return [value]
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        dist.gather_object(value, values, group=self._group)
+        return values
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's value, on all ranks. See `gather_all`."""
+        """Rank 0's value, on all ranks: whatever pickle writes."""
         values = [value]
         if self._group is not None:
             dist.broadcast_object_list(values, src=0, group=self._group)

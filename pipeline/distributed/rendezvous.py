@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 LOOPBACK = ("127.0.0.1", "localhost")
 """Values of MASTER_ADDR with which all ranks are on this host."""
-JOIN_SECONDS = 300.0  # imports from a cold network disk take minutes
+JOIN_SECONDS = 300
+"""How long rank 0 waits for the other ranks, and one second longer for each rank: imports from a cold network disk take
+minutes. The environment variable `JOIN_VARIABLE` sets another time."""
+JOIN_VARIABLE = "ALBERT_JOIN_SECONDS"
 RESOLVE_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _POLL_SECONDS = 0.05
@@ -83,22 +86,24 @@ class Rendezvous:
     """Where the ranks of a job meet. Every rank must call the same methods in the same order.
 
     Args:
-        seconds: how long rank 0 waits for the other ranks.
+        seconds: how long rank 0 waits for the other ranks; None: see `JOIN_SECONDS`.
     Attributes:
+        seconds: see above.
         rank, world_size: from the environment variables that the launcher sets.
         store: of this job; None for a rank alone.
         hosts: host name of each rank, after `agree`.
         siblings: numbers of the processes of the other ranks on this host, by rank, after `agree`.
     """
 
-    def __init__(self, seconds: float = JOIN_SECONDS) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
         self.world_size = whole_number("WORLD_SIZE", low=1)
         self.rank = whole_number("RANK", high=self.world_size - 1)
         check_address(os.environ["MASTER_ADDR"])
         self.hosts = [socket.gethostname()]
         self.siblings: dict[int, int] = {}
         self.store: Any = None
-        self._seconds = seconds
+        usual = whole_number(JOIN_VARIABLE, low=1, default=JOIN_SECONDS + self.world_size)
+        self.seconds = usual if seconds is None else seconds
         if self.world_size > 1:
             from torch.distributed import PrefixStore
 
@@ -132,11 +137,11 @@ class Rendezvous:
     def _decide(self, own: Answer) -> Any:
         """Rank 0's part: hears the other ranks and tells them the verdict: exit status, 0 to go on, and the ranks."""
         names = [f"answer/{rank}" for rank in range(1, self.world_size)]
-        wait_for_keys(self.store, names, self._seconds)
+        wait_for_keys(self.store, names, self.seconds)
         came = [name for name in names if self.store.check([name])]
         answers = [own, *(Answer(**json.loads(answer)) for answer in (self.store.multi_get(came) if came else ()))]
         missing = sorted({*range(self.world_size)} - {answer.rank for answer in answers})
-        line = _absence(missing, self.world_size, self._seconds, answers) if missing else _first_problem(answers)
+        line = _absence(missing, self.world_size, self.seconds, answers) if missing else _first_problem(answers)
         if line:  # before the others end: the launcher then ends this process as well
             print(f"error: {UserError(line)}", file=sys.stderr, flush=True)
         status = EXIT_LOST if missing else EXIT_MISTAKE if line else 0
@@ -153,7 +158,7 @@ class Rendezvous:
         """The other ranks' part: reports to rank 0 and waits for its verdict."""
         try:
             self.store.set(f"answer/{self.rank}", json.dumps(asdict(own)))
-            self.store.wait(["verdict"], timedelta(seconds=2 * self._seconds))  # rank 0 itself waits `seconds`
+            self.store.wait(["verdict"], timedelta(seconds=2 * self.seconds))  # rank 0 itself waits `seconds`
             verdict = json.loads(self.store.get("verdict"))
             self.store.set(f"heard/{self.rank}", "")
         except RuntimeError as error:  # of torch's store
@@ -178,7 +183,7 @@ class Rendezvous:
                 address,
                 port,
                 is_master=serves,
-                timeout=timedelta(seconds=self._seconds),
+                timeout=timedelta(seconds=self.seconds),
                 wait_for_workers=False,
                 multi_tenant=True,  # the process groups' store is the same one
                 master_listen_fd=listener,
@@ -186,7 +191,7 @@ class Rendezvous:
         except (DistNetworkError, DistStoreError) as error:
             if not serves:
                 self._end_lost(
-                    f"found no rank 0 at {address}:{port} within {self._seconds:.0f} s; see why rank 0 did not start, "
+                    f"found no rank 0 at {address}:{port} within {self.seconds:.0f} s; see why rank 0 did not start, "
                     "or `python -m pipeline.preflight`"
                 )
             print(

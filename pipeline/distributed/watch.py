@@ -34,7 +34,7 @@ from pipeline.distributed import launcher, progress
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE, ExitNotice, exit_notice
 from pipeline.distributed.guard import start_guard
 from pipeline.distributed.progress import Report
-from pipeline.distributed.rendezvous import JOIN_SECONDS, Rendezvous, wait_for_keys
+from pipeline.distributed.rendezvous import Rendezvous, wait_for_keys
 
 ADVICE = "the same command continues from the last checkpoint, on the remaining hosts as well"
 TICK = 0.5
@@ -72,7 +72,7 @@ class Watch:
     def __init__(self, rendezvous: Rendezvous, output: Path, host_timeout: float, hang_timeout: float) -> None:
         self._rank, self._hosts, self._siblings = rendezvous.rank, rendezvous.hosts, rendezvous.siblings
         self._hangs, self._host_timeout, self._hang_timeout = output.absolute() / "hangs", host_timeout, hang_timeout
-        self._store, self._several = rendezvous.store, len(self._hosts) > 1
+        self._store, self._several, self._join_seconds = rendezvous.store, len(self._hosts) > 1, rendezvous.seconds
         others = range(1, len(self._hosts)) if self._rank == 0 else [0]
         self._seen = {rank: _Seen() for rank in others}  # of those that have not left
         self._notes, self._idle, self._rounds = -1, 0.0, 0
@@ -198,7 +198,7 @@ class Watch:
         The first steps may be over before a busy machine has written that a rank has left its start.
         """
         is_loading = phase == "start" and not progress.get_progress().has_made_a_step
-        return max(self._host_timeout, JOIN_SECONDS) if is_loading else self._host_timeout
+        return max(self._host_timeout, self._join_seconds) if is_loading else self._host_timeout
 
     def _loss(self, ranks: Sequence[int], seconds: float | None = None) -> str:
         """The line about lost ranks: their processes have ended, or nothing is heard of them for `seconds`."""

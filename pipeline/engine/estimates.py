@@ -98,6 +98,13 @@ class Plan:
         return BYTES[self.engine.json.get("data_types", {}).get("grad_accum_dtype") or self.engine.precision]
 
     @property
+    def bucket_width(self) -> int:
+        """Bytes of a gradient in a reduce bucket: in fp16 at stage 1 as it is accumulated, at stage 3 as it is sent."""
+        if self.engine.zero_stage == 3:
+            return self.sent_width
+        return self.summed_width if self.engine.zero_stage == 1 and self.engine.precision == "fp16" else self.width
+
+    @property
     def sent_width(self) -> int:
         """Bytes of a gradient that the ranks send each other."""
         return BYTES[self.engine.json.get("communication_data_type") or self.engine.precision]
@@ -208,13 +215,13 @@ def buffer_bytes(plan: Plan) -> float:
     three tensors in fp32: log-probabilities, their gradient, and that of the logits. A full reduce bucket is copied for
     the reduction, and cast if the ranks send another precision.
     """
-    engine, width, rows = plan.engine, plan.width, plan.engine.micro_batch_size
-    layer_input = rows * plan.shape.sequence_length * plan.model.hidden_size * width
+    engine, rows = plan.engine, plan.engine.micro_batch_size
+    layer_input = rows * plan.shape.sequence_length * plan.model.hidden_size * plan.width
     again = layer_bytes(plan) - layer_input if plan.checkpointing == "layer" else 0
     logits = min(rows * plan.shape.predictions, CHUNK) * plan.model.vocab_size * 12
     reduced = 0
     if engine.zero_stage or engine.world_size > 1:
-        sent = width if plan.sent_width == width else width + plan.sent_width
+        sent = plan.bucket_width + (plan.sent_width if plan.sent_width != plan.bucket_width else 0)
         reduced = min(plan.zero.get("reduce_bucket_size", DEFAULT_BUCKET), plan.parameters) * sent
     return max(again + max(logits, attention_bytes(plan)), reduced) + bucket_bytes(plan)
 
@@ -239,7 +246,7 @@ def bucket_bytes(plan: Plan) -> float:
     if plan.engine.zero_stage == 0:
         return 0
     count = 2 if plan.zero.get("overlap_comm") and plan.engine.zero_stage < 3 else 1
-    return count * plan.zero.get("reduce_bucket_size", DEFAULT_BUCKET) * plan.width
+    return count * plan.zero.get("reduce_bucket_size", DEFAULT_BUCKET) * plan.bucket_width
 
 
 def update_bytes(plan: Plan) -> float:

@@ -1,6 +1,7 @@
 """This rank's accelerator: precisions, whether torch can use it, determinism; data sheets of GPU kinds."""
 
 import os
+import platform
 import re
 import shutil
 import sys
@@ -67,6 +68,14 @@ def detect_hardware() -> Hardware:
         else bool(accelerator.is_bf16_supported()),
         torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0) and not missing_for_compilation(),
     )
+
+
+def processor() -> str:
+    """The name of this host's processor."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 MAX_COMPILE_THREADS = 32

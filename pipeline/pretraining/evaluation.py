@@ -3,6 +3,7 @@
 Every mean is over predicted tokens or pairs, never over means.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch import Tensor
 from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
 from pipeline.data.collate import Collator, Objective
-from pipeline.data.prefetch import to_device
+from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed.control import ControlGroup
 from pipeline.tasks.metrics import wilson_interval
 from pipeline.training.step_metrics import Meter, sum_over_ranks
@@ -161,9 +162,10 @@ def outputs_of(
     engine.eval()
     count = collate.evaluation_batches(collator, control.world_size, micro_batch_size, limit)
     batches = collate.evaluation(collator, control.rank, control.world_size, micro_batch_size, limit)
-    for batch in pace(batches, count):
-        tensors = to_device(batch, engine.device)
-        yield tensors, engine(**tensors)
+    with contextlib.closing(prefetch(batches)) as made:
+        for batch in pace(made, count):
+            tensors = to_device(batch, engine.device)
+            yield tensors, engine(**tensors)
     engine.train()
 
 

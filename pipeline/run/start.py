@@ -27,6 +27,7 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
 from pipeline.engine import workarounds
 from pipeline.engine.engine_state import initialise
+from pipeline.engine.hardware import processor
 from pipeline.run.launch import Prepared
 from pipeline.run.recipe import Header, Recipe
 from pipeline.settings import declare
@@ -64,6 +65,10 @@ def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], Non
         # Ranks that compute in different ways could send their gradients in different orders.
         "how the model runs": str(first.execution),
     }
+    if first.engine.zero_stage == 0:  # each rank updates all weights, and another processor rounds in another way
+        facts["the processor (stage 0 needs one kind; set ZeRO stage 1)"] = (
+            processor() if first.engine.device == "CPU" else first.engine.device
+        )
     is_finished = all(recipe.is_done for recipe in recipes)
     is_finished &= summarise is None or (output / RESULTS).exists()
 
@@ -154,20 +159,19 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     torch.manual_seed(settings.flags.seed)
     model, new_tensors = _make_filled_model(recipe, task)
     engine, description = initialise(model, settings.engine)
-    saved = load_latest(engine, output / "checkpoints")
+    saved = load_latest(engine, control, output / "checkpoints")
     if saved is None and settings.branch is not None:
-        saved = load_latest(engine, Path(settings.branch.run) / "checkpoints", settings.branch.step)
+        saved = load_latest(engine, control, Path(settings.branch.run) / "checkpoints", settings.branch.step)
         assert saved is not None
         saved |= {"seconds": 0.0, "finished": False}  # the hours of this run are its own
     state = TrainState() if saved is None else _state_of(saved, settings)
 
     def write_settings() -> None:
-        if control.rank == 0:
-            config = declare.to_yaml(recipe.flags)
-            run_directory.write_settings_and_vocabulary(output, settings.record(), config, recipe.vocabulary)
+        config = declare.to_yaml(recipe.flags)
+        run_directory.write_settings_and_vocabulary(output, settings.record(), config, recipe.vocabulary)
 
     # After the load: a run that cannot be resumed stays as it is.
-    control.all_or_raise(write_settings, (OSError,), cannot_begin)
+    control.on_rank_0(write_settings, (OSError,), cannot_begin)
     hosts = control.gather(socket.gethostname()) or ()
     return TrainingRun(settings, control, engine, state, description, hosts, Clock(state.seconds)), new_tensors
 
@@ -187,10 +191,10 @@ def _open_mirror(run: TrainingRun) -> None:
     flags = run.settings.flags
 
     def claim() -> None:
-        if flags.mirror is not None and run.is_rank_0:
+        if flags.mirror is not None:
             run.mirror = Mirror(flags.output, flags.mirror, lambda line: run.say(line))
 
-    run.control.all_or_raise(claim, (OSError,), cannot_begin)
+    run.control.on_rank_0(claim, (OSError,), cannot_begin)
     if run.mirror is not None:
         run.mirror.wake()
 

@@ -138,7 +138,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
         group="speed and memory",
     )
     compile: Switch = flag(
-        "compile the layer; auto: on a GPU of capability 8.0 or newer with a C compiler",
+        "compile the layer and the loss in chunks; auto: on a GPU of capability 8.0 or newer with a C compiler",
         "auto",
         alone="on",
     )

@@ -74,7 +74,7 @@ class Trainer:
         self.metrics = StepMetrics(run, task, throughput)
         checkpoints, settings = run.settings.flags.output / "checkpoints", run.settings
         kept = settings.kept_checkpoints, settings.milestones, settings.scored_on
-        self.saver = Saver(run.engine, checkpoints, *kept)
+        self.saver = Saver(run.engine, run.control, checkpoints, *kept)
         self._bar = Progress(task.name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         run.say = self._bar.say
         self._finish_agreement: Callable[[], Agreement] | None = None

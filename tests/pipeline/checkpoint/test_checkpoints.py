@@ -30,6 +30,8 @@ LAST = 16
 
 # An optimizer whose update depends on the number of steps it has made.
 ADAMW = (("optimizer", {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}}),)
+# The sums of the presets in fp16.
+FP32_SUMS = (("data_types", {"grad_accum_dtype": "fp32"}), ("communication_data_type", "fp32"))
 
 SETUPS = [
     *[Setup(stage) for stage in range(4)],
@@ -37,6 +39,7 @@ SETUPS = [
     Setup(1, "fp16"),
     Setup(3, "fp16"),
     *[Setup(stage, "fp32", ADAMW) for stage in (0, 2, 3)],
+    *[Setup(stage, "fp16", FP32_SUMS) for stage in (1, 2, 3)],
 ]
 
 
@@ -124,6 +127,11 @@ def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_fau
     assert message.startswith("rank 1: ")
     assert message.endswith("the nodes must share the output directory")
     assert listing == left
+
+
+def test_a_save_waits_in_no_collective_of_the_device(found_faults: dict[str, Any]) -> None:
+    # They wait for the device, and break off after ten minutes, which a slow disk may take.
+    assert found_faults["collectives of the engine"] == 0
 
 
 def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults: dict[str, Any]) -> None:

@@ -192,3 +192,15 @@ def test_a_port_of_another_program_is_named(
             meet(0)
     assert ended.value.code == status
     assert "; another job may run on this host: give another --master_port\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ranks", "variable", "seconds"), [(2, None, 302), (512, None, 812), (512, "60", 60)])
+def test_rank_0_waits_longer_for_more_ranks_and_as_long_as_it_is_told(
+    ranks: int, variable: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"WORLD_SIZE": str(ranks), "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    if variable is not None:
+        monkeypatch.setenv("ALBERT_JOIN_SECONDS", variable)
+    assert Rendezvous().seconds == seconds

@@ -20,6 +20,8 @@ SMALL = {"demo": (1, 2), "student": (1, 2), "tiny": (1, 2, 4)}
 """Files for small models, with their numbers of ranks."""
 AUTO = {"demo", "student"}
 """Files that leave the precision to the hardware."""
+LARGEST_GRADIENT = 5.0
+"""Of the first steps: a twentieth of a norm of 100, as with albert-base and albert-large (docs/presets.md)."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -31,18 +33,21 @@ def test_deepspeed_takes_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             assert engine_config.fit(config, world, GPU, "config").precision == "bf16"
         hardware = GPU if "-80gb" in path.stem else dataclasses.replace(GPU, bf16=False)
         fitted = engine_config.fit(config, world, hardware, "config")
-        found = DeepSpeedConfig(fitted.json, mpu=SimpleNamespace(get_data_parallel_world_size=lambda: world))  # noqa: B023
+        ranks = SimpleNamespace(get_data_parallel_world_size=lambda: world)  # noqa: B023
+        found = DeepSpeedConfig(fitted.json, mpu=ranks)
         assert found.world_size == world
         sizes = found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps, world
         assert sizes == (fitted.micro_batch_size, fitted.accumulation_steps, world)
         assert found.train_batch_size == sizes[0] * sizes[1] * sizes[2]
-        if "-80gb" in path.stem:
-            assert found.bfloat16_config.enabled
+        if path.stem not in AUTO:  # otherwise the sums over micro-batches and ranks are in 16 bits
             assert found.grad_accum_dtype == "fp32"
-            assert found.communication_data_type is torch.float32  # otherwise the sum over the ranks is in bf16
-        else:
-            assert found.float16_config.enabled
-            assert found.float16_config.initial_scale_power == 16
+            assert found.communication_data_type is torch.float32
+        assert found.bfloat16_config.enabled == ("-80gb" in path.stem)
+        fp16 = DeepSpeedConfig(engine_config.fit(config, world, GPU, "fp16").json, mpu=ranks).float16_config
+        assert fp16.enabled
+        assert fp16.hysteresis == 1  # an overflow halves the scale at once
+        largest = LARGEST_GRADIENT * 2**fp16.initial_scale_power
+        assert largest <= torch.finfo(torch.float16).max < 2 * largest
         assert found.zero_config.stage == 1
         assert found.gradient_clipping == 1.0
 

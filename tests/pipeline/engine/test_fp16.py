@@ -14,7 +14,8 @@ from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.training import claim_fp16
 
 STEPS, OVERFLOWING, WINDOW, POWER = 9, 4, 3, 8
-CASES = [(1, 1), (1, 3), (2, 3), (3, 3)]
+CASES = [(1, 1, "fp16"), *[(stage, 3, sums) for stage in (1, 2, 3) for sums in ("fp16", "fp32")]]
+"""ZeRO stage, accumulation, and the dtype in which gradients are added up, over micro-batches and over ranks."""
 
 
 class Trained(NamedTuple):
@@ -34,17 +35,18 @@ class Trained(NamedTuple):
     norms: list[float]
 
 
-def train_all() -> dict[tuple[int, int], Trained]:
-    """What each of `CASES` (ZeRO stage, accumulation) comes to. In step `OVERFLOWING` the loss of rank 1 is 1e6 times
+def train_all() -> dict[tuple[int, int, str], Trained]:
+    """What each of `CASES` comes to. In step `OVERFLOWING` the loss of rank 1 is 1e6 times
     as large in one micro-batch, which fp16 gradients cannot hold."""
     claim_fp16()
     return {case: _train(*case) for case in CASES}
 
 
-def _train(stage: int, accumulation: int) -> Trained:
+def _train(stage: int, accumulation: int, sums: str) -> Trained:
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     fp16 = {"initial_scale_power": POWER, "loss_scale_window": WINDOW, "hysteresis": 1}
-    engine = training.make_engine(training.config(stage, "fp16", world, accumulation, fp16=fp16))
+    keys: Any = {"data_types": {"grad_accum_dtype": sums}, "communication_data_type": sums, "fp16": fp16}
+    engine = training.make_engine(training.config(stage, "fp16", world, accumulation, **keys))
     scales, norms = [], []
     for step in range(STEPS):
         overflows = step == OVERFLOWING and rank == 1
@@ -71,9 +73,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Trained]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"stage {case[0]}, {case[1]} accumulated")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"stage {case[0]}, {case[1]} accumulated in {case[2]}")
 def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_float64(
-    case: tuple[int, int], trained: dict[Any, Trained]
+    case: tuple[int, int, str], trained: dict[Any, Trained]
 ) -> None:
     found = trained[case]
     # 2**8; doubled after three steps without an overflow and the next one, halved by one, and doubled again likewise.
@@ -87,7 +89,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_f
         {name: ends[name] - begun[name] for name in begun} for ends in (found.weight, wanted["weight"])
     )
     assert training.difference(change, wanted_change) < 0.004  # of what training has changed
-    assert training.difference(found.exp_avg, wanted["exp_avg"]) < 0.006  # micro-batches are added up in fp16
+    assert training.difference(found.exp_avg, wanted["exp_avg"]) < 0.006  # micro-batches are added up in 16 bits
 
 
 def test_only_the_loss_scale_s_floor_is_named() -> None:

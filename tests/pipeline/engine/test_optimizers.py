@@ -37,6 +37,9 @@ def train_each(stages: list[int]) -> list[dict[str, Tensor]]:
             for group in engine.optimizer.param_groups:
                 group["rate_share"] = 1.0
             training.train(engine, 0, STEPS)
+            products = torch.backends.cuda.matmul
+            assert not products.allow_fp16_reduced_precision_reduction
+            assert not products.allow_bf16_reduced_precision_reduction
             assert type(engine.basic_optimizer) is torch.optim.AdamW
             found.append(training.full(engine))
             training.close(engine)

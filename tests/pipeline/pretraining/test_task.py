@@ -1,6 +1,7 @@
 """The loss: the mean over the global batch, which does not depend on how that batch is divided. Metrics from sums."""
 
 import math
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 from torch.nn import functional
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
-from pipeline.data.collate import Batch, blank
+from pipeline.data.collate import Batch, Collator, blank
 from pipeline.data.rng import dropout_seed
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining
+from pipeline.training.training_task import without_pauses
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
 
@@ -99,3 +101,20 @@ def test_entropy_of_known_distributions():
     assert evaluation.entropy(torch.tensor([9.0, 0.0])) == 0.0
     half = evaluation.entropy(torch.tensor([2.0, 1.0, 1.0]))
     assert half == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
+
+
+def test_an_evaluation_reads_its_batches_ahead_in_a_thread(monkeypatch):
+    readers = []
+    read = Collator.read
+
+    def note_and_read(self, *arguments):
+        readers.append(threading.current_thread())
+        return read(self, *arguments)
+
+    monkeypatch.setattr(Collator, "read", note_and_read)
+    engine, control = make_model(), SimpleNamespace(rank=0, world_size=1)
+    engine.device = torch.device("cpu")
+    found = list(evaluation.outputs_of(engine, collator(random_shards(count=6)), control, 2, None, without_pauses))
+    assert len(found) == len(readers) == 3
+    assert threading.main_thread() not in readers
+    assert engine.training

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.shared.outcome import differences
 from pipeline import finetune, pretrain
 from pipeline.distributed.exits import EXIT_STOPPED
+from pipeline.distributed.rendezvous import Answer, _first_problem
 from pipeline.run import start
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.pretraining.trained_models import export
@@ -96,3 +97,16 @@ def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(corpus, tmp_path):
     last = ended[5].stderr.splitlines()[-1]
     assert last.startswith("error: the checkpoint of step 6 failed: ")
     assert not (tmp_path / "removed").exists()
+
+
+@pytest.mark.parametrize(("stage", "line"), [(0, "rank 1 on host b: the processor (stage 0 needs one kind; "), (1, "")])
+def test_ranks_with_other_processors_are_refused_at_stage_0_alone(commands, corpus, tmp_path, monkeypatch, stage, line):
+    """There each rank updates all weights, and ranks that round in other ways end at the first save."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage}}))
+    words = [*commands["pretrain"].words, "--deepspeed_config", config, "--output", tmp_path / "run"]
+    flags, answers = pretrain.parse([str(word) for word in words]), []
+    for rank, processor in enumerate(("Xeon", "EPYC")):
+        monkeypatch.setattr(start, "processor", lambda processor=processor: processor)
+        answers.append(Answer(rank, "ab"[rank], facts=dict(pretrain.prepare(flags, 2).facts)))
+    assert _first_problem(answers)[: len(line) or None] == line

@@ -19,6 +19,7 @@ from common.errors import UserError
 from pipeline.checkpoint import files as checkpoint_files
 from pipeline.checkpoint import retention
 from pipeline.checkpoint.save_and_load import HostCopy, SaveFailed, Saver, load_latest
+from pipeline.distributed.control import ControlGroup
 from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
@@ -40,7 +41,8 @@ class Setup:
     @property
     def folder(self) -> str:
         """A name that no other setup has: optimizers differ in their types."""
-        return "-".join([str(self.stage), self.precision, *(value.get("type", key) for key, value in self.extra)])
+        values = [value.get("type", key) if isinstance(value, dict) else key for key, value in self.extra]
+        return "-".join([str(self.stage), self.precision, *values])
 
     def engine(self, seed: int = 0) -> Any:
         world = torch.distributed.get_world_size()
@@ -81,7 +83,7 @@ def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[lis
         training.close(engine)
 
         engine = setup.engine(seed=1)
-        assert load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
+        assert load_latest(engine, ControlGroup(), directory / setup.folder) == {"note": "é", "samples": 48}
         losses = training.train(engine, SAVED_AT, END)
         outcomes.append((straight, (losses, everything(engine), counters(engine))))
         training.close(engine)
@@ -108,7 +110,7 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
     for directory, setup in pairs:
         engine = setup.engine(seed=1)
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            assert load_latest(engine, directory) is not None
+            assert load_latest(engine, ControlGroup(), directory) is not None
         at_load, counts = everything(engine), counters(engine)
         dtype = next(engine.module.parameters()).dtype
         model = training.model_weights(engine)
@@ -121,7 +123,7 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
 
 def save(engine: Any, directory: Path, state: dict[str, Any], score: float | None = None) -> None:
     """Saves in the foreground."""
-    saver = Saver(engine, directory, 5)
+    saver = Saver(engine, ControlGroup(), directory, 5)
     saver.start(state, score, in_background=False)
     saver.finish()
 
@@ -152,9 +154,12 @@ def faults(directory: Path) -> dict[str, Any]:
         return sorted(path.name for path in directory.iterdir())
 
     engine = Setup(1).engine()
-    found["nothing there"] = load_latest(engine, directory / "none")
+    found["nothing there"] = load_latest(engine, ControlGroup(), directory / "none")
     training.train(engine, 0, 2)
+    group = zero_layout.process_group(engine)
+    before = group._get_sequence_number_for_group()
     save(engine, directory, {"number": 1}, score=0.5)
+    found["collectives of the engine"] = group._get_sequence_number_for_group() - before
 
     # A thread writes after the next step; the save after it is given up.
     may_write, write = threading.Event(), checkpoint_files.write_rank_file
@@ -163,7 +168,7 @@ def faults(directory: Path) -> dict[str, Any]:
         assert may_write.wait(600)
         return write(*arguments)
 
-    saver = Saver(engine, late := directory.with_name("late"), 5)
+    saver = Saver(engine, ControlGroup(), late := directory.with_name("late"), 5)
     with mock.patch.object(checkpoint_files, "write_rank_file", write_late):
         saver.start({})
         training.train(engine, 2, 3)
@@ -193,7 +198,7 @@ def faults(directory: Path) -> dict[str, Any]:
     def loaded(into: Any) -> tuple[Any, int, list[str]]:
         with contextlib.redirect_stderr(io.StringIO()) as said:
             try:
-                state: Any = load_latest(into, directory)
+                state: Any = load_latest(into, ControlGroup(), directory)
             except UserError as error:
                 state = str(error)
         return state, into.global_steps, said.getvalue().splitlines()
@@ -241,8 +246,8 @@ def save_after_each_step(directory: Path, last: int, point: str = "") -> dict[st
     With a point, one of the two ranks is killed there in its third save.
     """
     engine = Setup(1).engine()
-    load_latest(engine, directory)
-    saver = Saver(engine, directory, keep=2)
+    load_latest(engine, ControlGroup(), directory)
+    saver = Saver(engine, ControlGroup(), directory, keep=2)
     with contextlib.ExitStack() as stack:
         if point:
             stack.enter_context(_killed(point, directory / f".step-{engine.global_steps + 3:08d}.tmp"))

@@ -1,0 +1,68 @@
+"""What the ranks exchange on the host: who gets it, what a failure on one rank does, and how long a wait may last."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from pipeline.distributed.control import ControlGroup
+from tests.pipeline.workers import processes
+
+pytestmark = pytest.mark.slow
+WORLD = 3
+
+
+def exchange() -> list[dict[str, Any]]:
+    """What each of the ranks has found."""
+    control = ControlGroup()
+    group = control._group
+    assert group is not None
+    found: dict[str, Any] = {"limit": group._get_backend(torch.device("cpu")).options._timeout}
+    unpickle = dist.distributed_c10d._tensor_to_object
+    with mock.patch.object(dist.distributed_c10d, "_tensor_to_object", side_effect=unpickle) as received:
+        found["gathered"] = control.gather(f"of rank {control.rank}")
+        found["received"] = received.call_count
+    found["of rank 0"] = control.on_rank_0(lambda: control.rank + 7)
+
+    def fail(rank: int) -> int:
+        if control.rank == rank:
+            raise OSError("no space")
+        return control.rank
+
+    for name, work in (
+        ("on rank 0", lambda: control.on_rank_0(lambda: fail(0), (OSError,), ValueError)),
+        ("on one", lambda: control.all_or_raise(lambda: fail(1), (OSError,), ValueError)),
+    ):
+        try:
+            work()
+        except ValueError as error:
+            found[name] = str(error)
+    everything: list[Any] = [None] * WORLD
+    dist.all_gather_object(everything, found)
+    return everything
+
+
+@pytest.fixture(scope="module")
+def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    scratch: Path = tmp_path_factory.mktemp("control")
+    found: list[dict[str, Any]] = processes.run(WORLD, exchange, scratch=scratch)
+    return found
+
+
+def test_only_rank_0_receives_what_is_gathered(exchanged: list[dict[str, Any]]) -> None:
+    assert [found["gathered"] for found in exchanged] == [[f"of rank {rank}" for rank in range(WORLD)], None, None]
+    assert [found["received"] for found in exchanged] == [WORLD, 0, 0]
+
+
+def test_a_failure_on_one_rank_is_raised_on_all(exchanged: list[dict[str, Any]]) -> None:
+    assert [found["of rank 0"] for found in exchanged] == [7] * WORLD
+    assert [(found["on rank 0"], found["on one"]) for found in exchanged] == [("no space", "no space")] * WORLD
+
+
+def test_a_wait_may_last_as_long_as_reading_all_shards_from_a_slow_disk(exchanged: list[dict[str, Any]]) -> None:
+    terabyte = timedelta(seconds=1e12 / 100e6)
+    assert all(found["limit"] > terabyte for found in exchanged)
