@@ -19,6 +19,11 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.api"), name)
 
 
+def __dir__() -> list[str]:
+    """The names of the API, for Tab and help()."""
+    return sorted(__all__)
+
+
 def main() -> int:
     """The console script `albert` of an installation: `albert pretrain ...`, `albert data shards ...`."""
     from pipeline.__main__ import main as run

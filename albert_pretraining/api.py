@@ -1,15 +1,23 @@
 """The Python API: the commands as functions, trained models, and shards as a dataset of torch.
 
 A function runs its command in child processes, prints what it prints, and returns its results. The arguments are the
-flags of the command (`_words`). A mistake raises UserError with one line, any other end RuntimeError with the last one.
+flags of the command (`_words`); the signatures are made from the declarations of the flags. A mistake raises UserError
+with one line, any other end RuntimeError with the last one.
 """
 
+import argparse
+import contextlib
+import difflib
+import importlib
+import inspect
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -18,8 +26,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from common import PREFIX
+from common.command_line import Parser
 from common.errors import UserError
 from common.gpus import gpus_of_driver
+from data_prep.__main__ import JOBS
+from data_prep.__main__ import parse as parse_job
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
 from model.config import IGNORED_LABEL
@@ -29,9 +40,61 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import open_mixture
 from pipeline.finetuning.predictor import Predictor as Model
 from pipeline.finetuning.predictor import open_predictor
+from pipeline.settings.declare import flags_of
+from pipeline.settings.finetune_flags import FinetuneFlags
+from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.training.metrics_file import last_record
 
 Place = str | os.PathLike[str]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _named(flags: Iterable[inspect.Parameter]) -> Callable[[F], F]:
+    """Replaces the **flags of a function's signature by these parameters, as far as it does not name them itself."""
+
+    def add(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = {one.name: one for one in flags if one.name not in signature.parameters}
+        function.__signature__ = signature.replace(parameters=[*own, *more.values()])  # type: ignore[attr-defined]
+        return function
+
+    return add
+
+
+def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _flags_of_command(command: type[Any]) -> list[inspect.Parameter]:
+    """The flags of a training, with their defaults. One that the command requires has None."""
+    hints = get_type_hints(command)
+    return [
+        _parameter(one.key.replace("-", "_"), None if one.required else one.default, hints[one.field])
+        for one in flags_of(command)
+    ]
+
+
+def _flags_of_job(job: str) -> dict[str, argparse.Action]:
+    """The flags of a job of `data_prep`, by their names in Python."""
+    parser = Parser(prog=job)
+    importlib.import_module(PREFIX + JOBS[job].module).add_arguments(parser)
+    named = {action.option_strings[-1].removeprefix("--").replace("-", "_"): action for action in parser._actions}
+    return {name: action for name, action in named.items() if name not in ("help", "version")}
+
+
+_JOB_FLAGS = {job: _flags_of_job(job) for job in ("extract", "vocab", "shards")}
+"""The jobs of `prepare`, in their order."""
+
+
+def _flags_of_preparation() -> list[inspect.Parameter]:
+    """The flags of the three jobs that `prepare` does not give itself. Those that are switches are False."""
+    given = ("documents", "vocab", "out", "split", "input")
+    found = {name: action for of_job in _JOB_FLAGS.values() for name, action in of_job.items() if name not in given}
+    return [
+        _parameter(name, False if action.nargs == 0 else action.default, bool if action.nargs == 0 else Any)
+        for name, action in found.items()
+    ]
 
 
 def load(source: Place) -> Model:
@@ -68,21 +131,44 @@ class Run(NamedTuple):
         return load(next(iter(sorted(self.path.glob("seed-*"))), self.path))
 
 
-def pretrain(*, data: Place | Sequence[Place], output: Place, ranks: int | None = None, **flags: Any) -> Run:
+@_named(_flags_of_command(PretrainFlags))
+def pretrain(
+    *,
+    data: Place | Sequence[Place],
+    output: Place,
+    deepspeed_config: Place | Mapping[str, Any] | None = None,
+    ranks: int | None = None,
+    master_port: int | None = None,
+    **flags: Any,
+) -> Run:
     """Pre-trains as `albert pretrain` does.
 
     Args:
         data: directories of shards, each with ":WEIGHT" if wanted.
+        deepspeed_config: a file, or its content.
         ranks: processes, one for each GPU; None: all GPUs of this machine, or one process without any.
-        flags: the other flags, such as model="albert-base", deepspeed_config="ds_configs/base.json", eval_data=...
+        master_port: where several ranks meet; None for DeepSpeed's 29500.
+        flags: the other flags, such as model="albert-base" and eval_data=...
     """
-    _run([*_launcher(ranks), f"{PREFIX}pipeline.pretrain", *_words({"data": data, "output": output, **flags})])
+    with _as_file(deepspeed_config) as config:
+        words = _words({"data": data, "output": output, "deepspeed_config": config, **flags})
+        _run([*_launcher(ranks, master_port), f"{PREFIX}pipeline.pretrain", *words])
     run = Path(output)
     return Run(run, last_record(run, "eval") or last_record(run, "train") or {})
 
 
-def finetune(*, task: str, init: Place, data: Place, output: Place, ranks: int | None = None, **flags: Any) -> Run:
-    """Fine-tunes as `albert finetune` does. `ranks` and `flags` as for `pretrain`.
+@_named(_flags_of_command(FinetuneFlags))
+def finetune(
+    *,
+    task: str,
+    init: Place,
+    data: Place,
+    output: Place,
+    ranks: int | None = None,
+    master_port: int | None = None,
+    **flags: Any,
+) -> Run:
+    """Fine-tunes as `albert finetune` does. `ranks`, `master_port` and `flags` as for `pretrain`.
 
     Args:
         task: a task of the paper, or a kind of task on own files such as "classification" (docs/own_tasks.md).
@@ -90,18 +176,18 @@ def finetune(*, task: str, init: Place, data: Place, output: Place, ranks: int |
         data: the directory of the task's files.
     """
     given = {"task": task, "init": init, "data": data, "output": output, **flags}
-    _run([*_launcher(ranks), f"{PREFIX}pipeline.finetune", *_words(given)])
+    _run([*_launcher(ranks, master_port), f"{PREFIX}pipeline.finetune", *_words(given)])
     results = read_results(Path(output) / RESULTS)
     return Run(Path(output), results["median"] if results.get("seeds") else results["metrics"])
 
 
+@_named(_flags_of_preparation())
 def prepare(
     *,
     input: Place | Sequence[Place],
     output: Place,
     source: str,
     vocabulary: Place | None = None,
-    size: int = 30000,
     held_out: float = 0.01,
     max_seq_length: int = 512,
     **flags: Any,
@@ -110,23 +196,63 @@ def prepare(
 
     Args:
         input: files or directories of the kind `source`, such as "books" or "jsonl".
-        vocabulary: an existing one; None trains one of `size` pieces.
+        vocabulary: an existing one; None trains one.
         held_out: part of the documents to evaluate on.
-        flags: other flags of `extract`, such as text_field="body".
+        flags: other flags of the three jobs, such as text_field="body", size=8000 or dedup="near". Each goes to the
+            jobs that have it, and all are checked before the first job begins.
     """
-    root, job = Path(output), [sys.executable, "-m", f"{PREFIX}data_prep"]
-    documents = root / "documents"
-    given = {"source": source, "input": input, "out": documents, "held_out": held_out or None, **flags}
-    _run([*job, "extract", *_words(given)])
-    if vocabulary is None:
-        vocabulary = root / "vocabulary.model"
-        _run([*job, "vocab", *_words({"documents": documents, "out": vocabulary, "size": size})])
-    shards = {"documents": documents, "vocab": vocabulary, "max_seq_length": max_seq_length}
+    root, jobs = Path(output), [job for job in _JOB_FLAGS if job != "vocab" or vocabulary is None]
+    _check_known(flags, jobs)
+    documents, shards = root / "documents", root / "shards"
+    vocab = root / "vocabulary.model" if vocabulary is None else Path(vocabulary)
+    own: dict[str, dict[str, Any]] = {
+        "extract": {"source": source, "input": input, "out": documents, "held_out": held_out or None},
+        "vocab": {"documents": documents, "out": vocab},
+        "shards": {"documents": documents, "vocab": vocab, "max_seq_length": max_seq_length},
+    }
+
+    def words_of(job: str, **more: Any) -> list[str]:
+        for_job = {name: value for name, value in flags.items() if name in _JOB_FLAGS[job]}
+        switches = {name: value or None for name, value in for_job.items() if _JOB_FLAGS[job][name].nargs == 0}
+        return [job, *_words(own[job] | for_job | switches | more)]
+
+    for job in jobs:
+        parse_job(words_of(job, **({"out": shards} if job == "shards" else {})))
+    begin = [sys.executable, "-m", f"{PREFIX}data_prep"]
+    for job in jobs[:-1]:
+        _run([*begin, *words_of(job)])
     made: dict[str, Path] = {}
     for split in ("train", "held_out") if any(documents.glob("held_out-*")) else ("train",):
-        made[split] = root / "shards" / split
-        _run([*job, "shards", *_words({**shards, "split": split, "out": made[split]})])
-    return Corpus(documents, Path(vocabulary), made["train"], made.get("held_out"))
+        made[split] = shards / split
+        _run([*begin, *words_of("shards", split=split, out=made[split])])
+    return Corpus(documents, vocab, made["train"], made.get("held_out"))
+
+
+def _check_known(flags: Iterable[str], jobs: Sequence[str]) -> None:
+    """Raises UserError for a flag that none of the jobs has."""
+    known = {name for job in jobs for name in _JOB_FLAGS[job]}
+    for name in flags:
+        if name not in known:
+            if name in _JOB_FLAGS["vocab"]:
+                raise UserError(f"{name} is for training a vocabulary, and one is given; drop {name} or vocabulary")
+            near = difflib.get_close_matches(name, known, n=1)
+            raise UserError(f"prepare has no flag {name}; " + (f"did you mean {near[0]}?" if near else "see its help"))
+
+
+@contextlib.contextmanager
+def _as_file(config: Place | Mapping[str, Any] | None) -> Iterator[Place | None]:
+    """The DeepSpeed JSON as a file while the block runs: the run keeps its content in settings.json."""
+    if not isinstance(config, Mapping):
+        yield config
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "deepspeed.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        yield path
+
+
+Layout = Literal["packed", "masked_lm"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 class Shards(Dataset[dict[str, Tensor]]):
@@ -146,8 +272,11 @@ class Shards(Dataset[dict[str, Tensor]]):
         seed: int = 0,
         epoch: int = 0,
         mask_probability: float = 0.15,
-        layout: Literal["packed", "masked_lm"] = "packed",
+        layout: Layout = "packed",
     ) -> None:
+        for name, value, known in (("objective", objective, get_args(Objective)), ("layout", layout, LAYOUTS)):
+            if value not in known:
+                raise UserError(f"{name} is {value!r}; give one of {', '.join(known)}")
         place, masking = Path(directory), MaskingSettings(mask_probability)
         self.vocabulary = read_vocabulary(place, read_manifest(place))
         mixture = open_mixture([place], [1], self.vocabulary.continues_word, objective, seed, masking)
@@ -194,13 +323,15 @@ def _words(flags: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _launcher(ranks: int | None) -> list[str]:
+def _launcher(ranks: int | None, master_port: int | None = None) -> list[str]:
     """The words before the module of a training."""
     if ranks is None:
         ranks = 1 if os.environ.get("DS_ACCELERATOR") == "cpu" else max(1, len(gpus_of_driver()))
     if ranks == 1:
         return [sys.executable, "-m"]
-    return [sys.executable, "-m", "deepspeed.launcher.runner", "--quiet", "--num_accelerators", str(ranks), "--module"]
+    port = [] if master_port is None else ["--master_port", str(master_port)]
+    launcher = [sys.executable, "-m", "deepspeed.launcher.runner", "--quiet", "--num_accelerators", str(ranks)]
+    return [*launcher, *port, "--module"]
 
 
 def _run(command: Sequence[str]) -> None:

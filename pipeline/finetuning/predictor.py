@@ -80,7 +80,7 @@ class _Limits(SpanLimits):
     max_length: Positive = field(default=512, kw_only=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predictor:
     """A trained model on its device, in evaluation mode; `open_predictor` makes one.
 
@@ -97,6 +97,10 @@ class Predictor:
     model: ModelWithHead | AlbertModel
     vocabulary: Vocabulary
     limits: _Limits
+
+    def __repr__(self) -> str:
+        config, task = self.model.config, "no task" if self.task is None else self.task.name
+        return f"Model({str(self.source)!r}: {config.num_hidden_layers} layers of {config.hidden_size}, {task})"
 
     def answer(self, examples: Examples, batch_size: int = BATCH_SIZE) -> dict[str, dict[str, Any]]:
         """The prediction of each example by its id, see `Kind.records`. Raises UserError if there is no task."""
@@ -124,7 +128,7 @@ class Predictor:
         of_texts = [name for name in (columns.text, columns.second_text) if name is not None]
         rows = [
             dict(text) if isinstance(text, Mapping) else dict(zip(of_texts, [text] if isinstance(text, str) else text))
-            for text in _list(texts)
+            for text in _list(texts, (str, tuple, list, Mapping))
         ]
         if not rows:
             return []
@@ -139,6 +143,8 @@ class Predictor:
 
         Raises UserError if the model was not trained for it.
         """
+        if top_k < 1:
+            raise UserError(f"top_k is {top_k}; give at least 1")
         texts, model = _list(texts), self.require_pretrained("to fill a [MASK]")
         return [fill(model, self.vocabulary, text, top_k) for text in texts]
 
@@ -168,10 +174,15 @@ class Predictor:
         return next(self.model.parameters()).device
 
 
-def _list(texts: Sequence[Any]) -> list[Any]:
-    if isinstance(texts, str):
-        raise TypeError("give a list of texts, also for one text")
-    return list(texts)
+def _list(texts: Sequence[Any], kinds: tuple[type, ...] = (str,)) -> list[Any]:
+    """The texts. Raises UserError unless each is of one of these types."""
+    if isinstance(texts, str | Mapping):
+        raise UserError("give a list of texts, also for one text")
+    found = list(texts)
+    for text in found:
+        if not isinstance(text, kinds):
+            raise UserError(f"{text!r:.60} is no text; give a list of texts")
+    return found
 
 
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:

@@ -3,6 +3,10 @@
 `tests/packaging/test_installation.py` runs the code of docs/python.md.
 """
 
+import inspect
+import json
+import pydoc
+import re
 import signal
 import sys
 
@@ -14,6 +18,7 @@ from torch.utils.data import DataLoader
 
 import albert_pretraining as albert
 from albert_pretraining import api
+from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import open_shards
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline.data.collate import Batch, BatchShape, Collator
@@ -42,6 +47,77 @@ def test_an_interrupt_waits_for_the_command_to_save(capfd):
     finally:
         signal.signal(signal.SIGINT, before)
     assert capfd.readouterr().out == "saved\n"
+
+
+def test_tab_and_help_show_the_functions_with_their_flags():
+    assert set(dir(albert)) == set(albert.__all__)
+    assert "prepare(*, input" in pydoc.plain(pydoc.render_doc(albert))
+    for function, wanted in (
+        (albert.pretrain, {"model", "eval_data", "mask_probability", "deepspeed_config", "keep_at", "ranks"}),
+        (albert.finetune, {"epochs", "seeds", "text_column"}),
+        (albert.prepare, {"keep_case", "keep_accents", "byte_fallback", "size", "dedup", "text_field", "no_pack"}),
+    ):
+        parameters = inspect.signature(function).parameters
+        assert wanted <= set(parameters)
+        assert all(one.kind is inspect.Parameter.KEYWORD_ONLY for one in parameters.values())
+
+
+def prepare(root, **more):
+    (root / "text").mkdir()
+    for number in range(30):
+        words = [f"Word{number} and Other{index} are NEVER alone in this little text." for index in range(12)]
+        (root / "text" / f"{number}.txt").write_text("\n\n".join(words))
+    given = {"input": root / "text", "output": root / "data", "source": "books", "held_out": 0.1, "max_seq_length": 64}
+    return albert.prepare(**{**given, **more})
+
+
+@pytest.mark.slow
+def test_each_flag_of_a_preparation_goes_to_its_job(tmp_path):
+    corpus = prepare(tmp_path, size=47, keep_case=True, dedup="exact", no_pack=True, unit_megabytes=1, language=None)
+    assert any("N" in piece for piece in albert.Shards(corpus.train).vocabulary.pieces), "capitals are lost"
+    options = json.loads((corpus.documents / "documents.json").read_text())["options"]
+    assert options["unit_megabytes"] == 1
+    manifest = read_manifest(corpus.train)
+    assert not manifest.pack
+    assert manifest.counts.max_pairs_in_row == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"keep_cases": True}, "prepare has no flag keep_cases; did you mean keep_case?"),
+        ({"dedup": "some"}, "argument --dedup: invalid choice"),
+        ({"size": 0}, "argument --size: 0 is not at least 1"),
+        ({"min_tokens": "x"}, "argument --min-tokens"),
+        ({"vocabulary": "v.model", "keep_case": True}, "keep_case is for training a vocabulary, and one is given"),
+    ],
+)
+def test_a_wrong_flag_of_any_job_is_found_before_the_first(tmp_path, flags, message):
+    with pytest.raises(albert.UserError, match=re.escape(message)):
+        prepare(tmp_path, **flags)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_config_may_be_a_dictionary():
+    with api._as_file({"train_batch_size": 8}) as path:
+        assert json.loads(path.read_text()) == {"train_batch_size": 8}
+    assert not path.exists()
+
+
+def test_wrong_arguments_are_one_line(corpus, tmp_path):
+    for name, value in (("layout", "rows"), ("objective", "nps")):
+        with pytest.raises(albert.UserError, match=f"^{name} is '{value}'; give one of "):
+            albert.Shards(corpus.train, **{name: value})
+    vocabulary = albert.Shards(corpus.train).vocabulary
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "embedding_size": 16}
+    config = AlbertConfig(num_hidden_layers=1, vocab_size=len(vocabulary), **sizes)
+    model = api.Model(tmp_path, None, AlbertForPreTraining(config).eval(), vocabulary, None)
+    assert repr(model) == f"Model({str(tmp_path)!r}: 1 layers of 32, no task)"
+    for texts in ([3], [None], "one", {"text": "a"}):
+        with pytest.raises(albert.UserError, match="list of texts"):
+            model.embed(texts)
+    with pytest.raises(albert.UserError, match="top_k is 0; give at least 1"):
+        model.fill_mask(["a [MASK]"], top_k=0)
 
 
 def test_shards_have_the_rows_of_a_run_in_any_order(corpus):
