@@ -52,6 +52,8 @@ def find_rank() -> None:
         become_single_rank()
     check_variables()
     launcher.check_agent()
+    if os.environ["WORLD_SIZE"] == "1" and not launcher.agent_serves_store():
+        use_free_port()  # a rank alone meets nobody, so the launcher's port may be taken by another run
 
 
 def check_variables() -> None:
@@ -69,4 +71,9 @@ def become_single_rank() -> None:
     if "RANK" in os.environ:
         return
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    use_free_port()
+
+
+def use_free_port() -> None:
+    """Sets MASTER_ADDR and MASTER_PORT to a free port of this host, for a rank that is alone."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}

@@ -1,10 +1,13 @@
 """The ranks of a job meet: its address and port, and what the ranks agree on."""
 
+import json
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed import TCPStore
@@ -17,6 +20,7 @@ from pipeline.distributed.rendezvous import Rendezvous, reserve_port
 from pipeline.engine.ranks import become_single_rank
 from pipeline.run import launch
 from tests.pipeline.conftest import run
+from tests.pipeline.pretraining.command_lines import CONFIG
 
 HOST = os.uname().nodename
 
@@ -126,6 +130,22 @@ def status_of(ended: "Future[str]") -> object:
     error = ended.exception(timeout=1000)
     assert isinstance(error, SystemExit)
     return error.code
+
+
+@pytest.mark.slow
+def test_a_rank_that_a_launcher_started_alone_needs_no_port(corpus: SimpleNamespace, tmp_path: Path) -> None:
+    """Another run on this host has the launcher's port."""
+    config = tmp_path / "small.json"
+    config.write_text(json.dumps(CONFIG))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+        words = ["--model", "albert-tiny", "--data", corpus.train, "--steps", "1", "--output", tmp_path / "run"]
+        words += ["--deepspeed_config", config]
+        port = str(other.getsockname()[1])
+        ended = run(sys.executable, "-m", "pipeline.pretrain", *words, **rank, MASTER_PORT=port)
+    assert "finished after 1 steps" in ended.stdout
 
 
 @pytest.mark.parametrize(
