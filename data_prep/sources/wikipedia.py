@@ -222,7 +222,7 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Do
         reason = "redirect"
     elif page.findtext("revision/model", "wikitext") != "wikitext":
         reason = "not wikitext"
-    elif title.endswith(site.meanings) or site.disambiguation.search(wikitext):
+    elif site.lists_meanings(title, wikitext):
         reason = "disambiguation page"
     elif is_nested_too_deeply(wikitext):
         reason = "nested too deeply"

@@ -10,10 +10,20 @@ text_encoder              encodes sentences fast, each different word once; tell
 """
 
 import re
+from collections.abc import Container
 
 from common.errors import UserError
 
 ENGLISH = "en"
+_CLOSEST = {"no": "nb", "nn": "nb", "bs": "hr", "als": "gsw", "be-x-old": "be-tarask"}
+"""Other codes of the same language or one whose writing is alike, for tables that lack a language."""
+
+
+def closest(language: str, table: Container[str]) -> str:
+    """Returns the code by which a table knows a language: "nb" for "no", "zh" for "zh-hant", or itself."""
+    general = language.partition("-")[0]
+    codes = (language, _CLOSEST.get(language, ""), general, _CLOSEST.get(general, ""))
+    return next((code for code in codes if code in table), language)
 
 
 def check_language(language: str | None) -> None:

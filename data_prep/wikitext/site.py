@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.text import ENGLISH
+from data_prep.text import ENGLISH, closest
 
 # Keys of the namespaces whose links show nothing: media, special pages, users, files, templates, categories.
 HIDDEN_NAMESPACES = (-2, -1, 2, 6, 10, 14)
@@ -26,6 +26,8 @@ _FILE_NAME = r"|[^\[\]{}|\n:]+:[^\[\]{}|\n]+\.(?:jpe?g|png|svg|gif|tiff?|webp|we
 _HEADER_LANGUAGE = re.compile(r"<mediawiki\b[^<>]*\sxml:lang=[\"']([A-Za-z][\w-]{1,30})[\"']")
 _HEADER_DATABASE = re.compile(r"<dbname>\s*([a-z][a-z_]*?)wik(?:i|tionary|ibooks|iquote|isource|inews|iversity)\b")
 _HEADER_NAMESPACE = re.compile(r"<namespace\s[^<>]*?\bkey=[\"'](-?\d+)[\"'][^<>]*>([^<>]*)</namespace\s*>")
+_PROSE_LINE = re.compile(r"^(?:[^\W\d_]|'').*", re.MULTILINE)
+_MAX_PROSE_OF_LIST = 2000  # characters of wikitext; the introduction of a list of meanings has some hundreds
 _POINT = re.compile(r"([-+−–]?)(\d+)((?:\.\d+)?)")
 _COMMA = re.compile(r"([-+−–]?)(\d+)((?:,\d+)?)")
 
@@ -96,6 +98,16 @@ class Site:
     named: re.Pattern[str] | None = None
     templates: Mapping[str, str] = field(default_factory=dict, hash=False)
 
+    def lists_meanings(self, title: str, wikitext: str) -> bool:
+        """Whether a page is a list of the meanings of its title.
+
+        A page with much prose outside list items is an article, whatever the template is: in some wikis a template
+        with the name of such pages is the note above an article that refers to one.
+        """
+        if title.endswith(self.meanings) or not self.disambiguation.search(wikitext):
+            return title.endswith(self.meanings)
+        return sum(map(len, _PROSE_LINE.findall(wikitext))) < _MAX_PROSE_OF_LIST
+
     @property
     def is_english(self) -> bool:
         """Whether its text is English."""
@@ -126,8 +138,9 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
         language: code of the language.
         hidden: the names of the hidden namespaces, from the export's header.
     """
-    table, of_mediawiki = read_table("languages.toml"), read_table("mediawiki.toml").get(language, {})
-    words = of_mediawiki | table.get(language, {})
+    table, general = read_table("languages.toml"), read_table("mediawiki.toml")
+    of_mediawiki = general.get(closest(language, general), {})
+    words = of_mediawiki | table.get(closest(language, table), {})
 
     def listed(key: str) -> list[str]:
         names = (part.get(key, ()) for part in (table[ENGLISH], of_mediawiki, words))
