@@ -15,7 +15,7 @@ from data_prep.wikitext.tags import choose_variants
 from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
 
-NOTES = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))["notes"]
+RENDERED = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))
 IDS = [wiki.language for wiki in WIKIS]
 
 
@@ -128,7 +128,7 @@ def test_lists_of_meanings(language: str, page: str) -> None:
     assert site_of(language).disambiguation.search(f"Abc def.\n{page}")
 
 
-@pytest.mark.parametrize(("language", "template"), NOTES)
+@pytest.mark.parametrize(("language", "template"), RENDERED["notes"])
 def test_a_note_about_another_meaning_makes_no_list_of_meanings(language: str, template: str) -> None:
     page = f"{{{{{template}|Abc}}}}\n'''Abc''' def ghi jkl."
     assert not site_of(language).lists_meanings("Abc", page)
@@ -185,6 +185,26 @@ def test_sections_that_are_lists(language: str, title: str) -> None:
 def test_variants(markup: str, words: str) -> None:
     assert choose_variants(f"x{markup}y", site_of("zh").variants) == f"x{words}y"
     assert choose_variants(f"[[A|{markup}]]", site_of("zh").variants) == f"[[A|{words}]]"
+
+
+@pytest.mark.parametrize(("language", "sentence"), RENDERED["lost"])
+def test_a_sentence_without_its_amount_goes(language: str, sentence: str) -> None:
+    assert to_prose(f"Abc def ghi. {sentence} Jkl mno pqr.", site=site_of(language)) == "Abc def ghi. Jkl mno pqr."
+
+
+@pytest.mark.parametrize(
+    ("language", "sentence", "prose"),
+    [
+        ("de", "Im Katalog {{DNB|457036427}} steht das Buch.", "Im Katalog steht das Buch."),
+        ("en", "Of the 10 <ref>A</ref> people there, two stay.", "Of the 10 people there, two stay."),
+        ("en", "They see it.<ref>A</ref> People come.", "They see it. People come."),
+        ("en", "{{#invoke:Box|x}}\nIt is a river.", "It is a river."),
+        ("en", "{{Population box|{{#expr:1+1}}}}\nIt is a river.", "It is a river."),
+        ("en", "It is big{{cite web|title={{#expr:1+1}}}} and old.", "It is big and old."),
+    ],
+)
+def test_a_sentence_that_lacks_no_amount_stays(language: str, sentence: str, prose: str) -> None:
+    assert to_prose(sentence, site=site_of(language)) == prose
 
 
 def test_a_joiner_stays_where_it_is_part_of_a_word() -> None:
