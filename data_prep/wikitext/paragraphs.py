@@ -81,6 +81,9 @@ def paragraphs(text: str, language: str = ENGLISH) -> list[str]:
     lead = ""  # "He said:" is too short for a paragraph; it is kept if prose follows
     previous = Block(TEXT, "")
     for block in join_sentences(blocks(text, language)):
+        if UNKNOWN_AMOUNT in block.text:
+            sentences = split_sentences(block.text, language)
+            block.text = " ".join(sentence for sentence in sentences if UNKNOWN_AMOUNT not in sentence)
         if is_prose(block, after=previous):
             kept += [lead, block.text] if lead else [block.text]
             lead = ""
@@ -137,15 +140,13 @@ def _goes_on(current: Block, block: Block) -> bool:
 
 
 def clean(text: str, language: str = ENGLISH) -> str:
-    """Cleans one paragraph: repairs punctuation around removed things, and removes markers and escapes."""
+    """Cleans one block: repairs punctuation around removed things, and removes escapes and all other markers."""
     text = " ".join(text.split())
     if REMOVED in text:
         text = _LOST_AMOUNT.sub(UNKNOWN_AMOUNT, text)
     text = repair(text, language)
     if language != ENGLISH:
         text = _EMPTY_PARENTHESES.sub("", text)
-    if UNKNOWN_AMOUNT in text:
-        text = " ".join(sentence for sentence in split_sentences(text, language) if UNKNOWN_AMOUNT not in sentence)
     return " ".join(unescape_markup(text).split())
 
 
