@@ -216,7 +216,7 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Do
     title, namespace = page.findtext("title", ""), page.findtext("ns", "")
     wikitext = page.findtext("revision/text", "")
     reason = None
-    if namespace not in ("0", "") or (not namespace and ":" in title):
+    if not site.has_article(title, namespace):
         reason = "not an article"
     elif page.find("redirect") is not None or site.redirect.match(wikitext):
         reason = "redirect"

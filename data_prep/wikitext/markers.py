@@ -16,7 +16,7 @@ PIPE, EQUALS = "\ue003", "\ue004"
 """Stand for a "|" or "=" that does not separate the arguments of a template."""
 
 UNKNOWN_AMOUNT = "\ue007"
-"""Stands for an amount that only the wiki's own data could tell, or a symbol that is not known. Its sentence is removed."""
+"""Stands for an amount that only the wiki's data could tell, or a symbol that is not known. Its sentence is removed."""
 
 HEADING = "\ue008"
 """Stands where a heading was, for tables without an end."""
