@@ -131,13 +131,13 @@ class DocumentsManifest:
         return str(self.options.get(LANGUAGE, ENGLISH))
 
 
-def is_held_out(document_id: str, fraction: float) -> bool:
-    """Tells whether a document belongs to the held-out split, by a hash of its id alone.
+def held_out_above(document_id: str) -> float:
+    """Returns the fraction above which a document belongs to the held-out split, by a hash of its id alone.
 
     A larger fraction holds out all documents that a smaller one holds out, and more.
     """
     digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < fraction * 2.0**64
+    return int.from_bytes(digest, "big") / 2.0**64
 
 
 def spelled(name: str) -> str:

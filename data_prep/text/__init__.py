@@ -6,6 +6,7 @@ normalize                 ALBERT's text normalisation
 vocabulary                what a vocabulary is, and how its file is found and read
 sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces, also from a tokenizer.json
 wordpiece_vocabulary      BERT's kind: WordPiece, by the library `tokenizers`
+likeness                  tells which language a text looks like
 text_encoder              encodes sentences fast, each different word once; tells which characters tokens come from
 """
 
