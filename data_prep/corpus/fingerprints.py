@@ -12,7 +12,7 @@ similarity of the two is 0.20, with consonants 0.60.
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -81,16 +81,21 @@ class Fingerprinter:
         taken = [take(group) for group in iter(lambda: list(itertools.islice(rest, MAX_DOCUMENTS_IN_MEMORY)), [])]
         return Fingerprints(*map(np.concatenate, zip(*taken)))
 
-    def shingles(self, texts: Iterable[str]) -> list[NDArray[np.uint64]]:
-        """Returns for each text the hash of each run of four words, in order, uint64. A shorter text is one run."""
+    def shingles(self, texts: Sequence[str]) -> list[NDArray[np.uint64]]:
+        """Returns for each text the hash of each run of four words, in order, uint64.
+
+        A shorter text has one hash, that of all its characters: few of them would be left, or none (emoji, vowels).
+        """
         runs = self._words.read(texts)
         words = np.concatenate([*runs.hashes, np.zeros(0, np.uint64)])
         return [
-            hash_runs(part, min(SHINGLE_WORDS, len(part))) if len(part) else np.zeros(1, np.uint64)
-            for part in np.split(words, runs.ends[:-1])
+            hash_runs(part, SHINGLE_WORDS)
+            if len(part) >= SHINGLE_WORDS
+            else np.array([xxhash.xxh3_64_intdigest(normalize(text).encode())], np.uint64)
+            for text, part in zip(texts, np.split(words, runs.ends[:-1]))
         ]
 
-    def _near(self, texts: Iterable[str]) -> Fingerprints:
+    def _near(self, texts: Sequence[str]) -> Fingerprints:
         sets = self.shingles(texts)
         sizes = np.array([len(shingles) for shingles in sets], np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
@@ -105,7 +110,7 @@ class Fingerprinter:
         return Fingerprints(keys, minima.astype(np.uint16), sizes)
 
 
-def _exact(texts: Iterable[str]) -> Fingerprints:
+def _exact(texts: Sequence[str]) -> Fingerprints:
     digests = b"".join(xxhash.xxh3_128_digest(normalize(text).encode()) for text in texts)
     keys = np.frombuffer(digests, np.uint64).reshape(-1, 2)
     return Fingerprints(keys[:, :1], np.frombuffer(digests, np.uint16).reshape(-1, 8), np.zeros(len(keys), np.int64))

@@ -10,6 +10,7 @@ depend on the number of ranks or on interruptions. DIR/documents.json is written
 import argparse
 import contextlib
 import itertools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from data_prep.corpus.documents import (
     DocumentsManifest,
     PartFile,
     SkippedCount,
+    held_out_above,
+    opened_part,
     part_name,
     read_manifest,
     split_of,
@@ -44,7 +47,9 @@ from data_prep.sources.encodings import check_encoding
 from data_prep.sources.records import Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language
+from data_prep.text.likeness import other_language
 
+_SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 20, 5000  # of the first texts, to tell their language
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
 OWN_FLAGS = {
     "wikipedia": (),
@@ -110,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
             output=args.out,
             lock=args.out / LOCK,
             is_complete=lambda: is_complete(args.out, plan),
-            work=lambda: _extract(ranks, args.out, source, plan),
+            work=lambda: _extract(ranks, args.out, source, plan, "--language" if args.language else ""),
         )
 
 
@@ -137,9 +142,21 @@ def _identity(manifest: DocumentsManifest) -> dict[str, Any]:
     return {"source": manifest.source, "inputs": manifest.inputs, **manifest.options}
 
 
-def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifest) -> None:
+def say_language(source: Source, origin: str) -> None:
+    """Prints the language of the texts and where it is from, and a warning if the first texts look like another one."""
+    print(f"extract: language {source.language} ({origin})", flush=True)
+    texts = (item.text for unit in source.units[:1] for item in source.read(unit) if isinstance(item, Document))
+    sample = "\n".join(text[:_SAMPLE_CHARACTERS] for text in itertools.islice(texts, _SAMPLE_DOCUMENTS))
+    if other := other_language(sample, source.language):
+        known = source.language
+        print(f"warning: the first texts look like {other}, not {known}; if so, stop and give --language {other}")
+
+
+def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifest, origin: str) -> None:
     """Extracts into `out`, whose lock rank 0 holds. `manifest` has no counts and no files yet."""
     ranks.on_root(lambda: begin_job(out, _identity(manifest)))
+    default = "from the header" if manifest.source == "wikipedia" else "by default"
+    ranks.on_root(lambda: say_language(source, origin or default))
     records = ranks.run(
         source.units,
         lambda index, unit: extract_unit(source, unit, index, out, manifest.options),
@@ -164,8 +181,23 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
             f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
             f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.raw_bytes / 1e6:.1f} MB; {skipped}"
         )
+        if HELD_OUT in manifest.counts and not held_out:
+            print(f"warning: {none_held_out(out, manifest)}")
 
     ranks.on_root(finish)
+
+
+def none_held_out(out: Path, manifest: DocumentsManifest) -> str:
+    """Says that no document was held out, and the least fraction that holds one out."""
+    least = 1.0
+    for file in manifest.files:
+        with opened_part(out / file.name) as part:
+            ids = part.read(columns=["id"])["id"].to_pylist()
+        least = min(least, *map(held_out_above, ids), 1.0)
+    return (
+        f"--held-out {manifest.options['held_out']} holds out none of these documents; "
+        f"to hold out one, extract into another --out with --held-out {math.floor(least * 1000 + 1) / 1000}"
+    )
 
 
 def is_complete(out: Path, plan: DocumentsManifest) -> bool:

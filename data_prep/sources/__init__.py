@@ -14,6 +14,7 @@ documents. Where it cuts depends on the input alone.
 
 import abc
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from typing import Any
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
 from data_prep.text import ENGLISH
+
+_HIDDEN = re.compile(r"(?:^|/)(?:[.~]|__MACOSX/)")  # names relative to --input
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ class Source(abc.ABC):
 def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> list[tuple[Path, str]]:
     """Returns (path, name) of the file at `path`, or of those below it in the order of their names relative to it.
 
-    Links to directories are not followed, and directories that cannot be read are left out.
+    Links to directories are not followed. Directories that cannot be read are left out, and so are hidden files and
+    directories, which other programs make: `.ipynb_checkpoints`, `._a.txt`, `~$a.txt`, `__MACOSX`.
 
     Args:
         path: a file, or a directory.
@@ -119,6 +123,7 @@ def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> lis
         for name in names
         if is_wanted(name) and Path(folder, name).is_file()
     ]
+    files = [file for file in files if not _HIDDEN.search(file[1])]
     if not files:
         raise UserError(f"{path} holds no {kind}; check --input and --source")
     return sorted(files, key=lambda file: file[1])

@@ -20,23 +20,35 @@ _TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
 
 _MARKUP = re.compile(r"\s*<(?:\?xml|!doctype|html|mediawiki)\b", re.IGNORECASE)
 
-# Project Gutenberg's texts before and after a book, whose wording has changed since 1991.
-_GUTENBERG_START = re.compile(
-    r"^\s*\*{2,}\s*START OF (?:THE|THIS) PROJECT GUTENBERG(?:.{0,300}?\*{2,})?[^\n]*$"
-    r"|^[^\n]*\*END\*?\s*THE SMALL PRINT[^\n]*$|^[^\n]*END\*THE SMALL PRINT![^\n]*$",
+# Project Gutenberg's texts before and after a book, whose wording has changed since 1991. The licence, "small print",
+# stood before the book until 2002, and after it until 2004.
+_GUTENBERG_MARK = re.compile(
+    r"^[^\S\n]*\*{2,}\s*(?P<start>START) OF (?:THE|THIS) PROJECT GUTENBERG(?:.{0,300}?\*{2,})?[^\n]*$"
+    r"|^[^\n]*?(?:\*END\*?|END\*)\s*THE (?P<small>SMALL) PRINT[^\n]*$"
+    r"|^[^\S\n]*\**[^\S\n]*(?:(?:This is )?the )?End of (?:the |this )?(?:Project Gutenberg|E-?text\b|EBook\b)[^\n]*$"
+    r"|^[^\S\n]*Ende dieses Projekt Gutenberg[^\n]*$",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
-_GUTENBERG_END = re.compile(
-    r"^\s*\*{2,}\s*END OF (?:THE|THIS) PROJECT GUTENBERG"
-    r"|^\s*\**\s*(?:This is the )?End of (?:the |this )?Project Gutenberg(?:'s|\(TM\))?"
-    r"|^\s*End of (?:the |this )?(?:Etext|E-text|EBook)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
+_MAX_LICENCE_CHARACTERS = 60_000  # of what is before a book or after it
+_MADE = r"(?:produced|prepared|transcribed|scanned|typed|proofed|proofread|digitized|created)"
+_TRANSCRIBER = r"Transcriber['’]?s?['’]?\ notes?\b"
+# Paragraphs between the mark and the book: who made the file, and what else there is of it.
 _GUTENBERG_CREDIT = re.compile(
-    r"\A\s*(?:(?:This )?(?:e-?text|ebook) was (?:prepared|produced)|E-text prepared|Produced by|Transcribed from"
-    r"|Prepared by)\b[^\n]*(?:(?:\n[^\n]+){0,9}(?=\n[^\S\n]*\n))?",
-    re.IGNORECASE,
+    rf"""\s*+(?:
+    (?:(?:(?:this\ )?(?:e-?text|ebook|file|book)\ (?:was\ )?)?{_MADE}(?:\ and\ \w+)?\b(?:[ ]by|[ ]from|:|[^\n]*\ by\b)
+      |(?:HTML\ version|additional\ (?:proofing|editing)|proofreading)\ by\b
+      |note:\ (?:Project\ Gutenberg|images\ of|the\ original\b)
+      |(?:see|images\ of\ the\ original)\ [^\n]*(?:\n\s*)?\(?https?://
+      |\[?(?:this\ file\ was\ first\ posted|most\ recently\ updated)
+      |\W{{0,9}}{_TRANSCRIBER}[^\n]*\w
+    )[^\n]*(?:\n[^\S\n]*\S[^\n]*){{0,15}}
+    |\W{{0,9}}{_TRANSCRIBER}.{{0,3000}}?(?=\n[^\S\n]*\n[^\S\n]*\n)
+    )(?=\s*?\n[^\S\n]*\n|\s*\Z)""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
+_TRANSCRIBERS_REMARK = re.compile(rf"\[{_TRANSCRIBER}[^\[\]]{{0,2000}}\]", re.IGNORECASE)
+_TRANSCRIBERS_END = re.compile(rf"\n[^\S\n]*\n[^\w\n]*{_TRANSCRIBER}\W*\n", re.IGNORECASE)
+_MAX_REMARKS_CHARACTERS = 10_000
 _ONES = "one|two|three|four|five|six|seven|eight|nine"
 _NUMERAL = (
     r"(?:[ivxlcdm]+|\d+"
@@ -176,7 +188,7 @@ def book_to_prose(text: str) -> str:
 
     Licence, credits, contents, list of persons, headings and rules are left out. Lines of `text` end with "\n".
     """
-    text = drop_persons(drop_contents(drop_gutenberg(text)))
+    text = drop_persons(drop_contents(drop_gutenberg(_TRANSCRIBERS_REMARK.sub("", text))))
     text = _ILLUSTRATION.sub("", text)
     text = _EMPHASIS.sub(r"\1", text)
     paragraphs: list[str] = []
@@ -234,12 +246,30 @@ def _join_lines(lines: list[str], words: Counter[str]) -> str:
 
 
 def drop_gutenberg(text: str) -> str:
-    """Removes Project Gutenberg's header and footer, in the form of the 1990s ("small print") or later."""
-    starts = list(_GUTENBERG_START.finditer(text, 0, min(len(text), 60_000)))
-    if starts:
-        text = _GUTENBERG_CREDIT.sub("", text[starts[-1].end() :])
-    end = _GUTENBERG_END.search(text, len(text) // 2)
-    return text[: end.start()] if end else text
+    """Removes Project Gutenberg's licence, credits and remarks, before, after and between the works of a file."""
+    marks = list(_GUTENBERG_MARK.finditer(text))
+    if not marks:
+        return text
+    last_end = max((mark.start() for mark in marks if not mark["start"] and not mark["small"]), default=-1)
+    works, begin, is_inside = [], 0, True
+    for mark in marks:
+        begins = mark["start"] or mark["small"]
+        if mark["small"] and not is_inside and mark.start() > last_end:
+            continue  # the licence of the last work
+        if mark.start() - begin > _MAX_LICENCE_CHARACTERS or (is_inside and not begins):
+            works.append(text[begin : mark.start()])
+        begin, is_inside = mark.end(), bool(begins)
+    if is_inside or len(text) - begin > _MAX_LICENCE_CHARACTERS:
+        works.append(text[begin:])
+    return "\n\n".join(map(_drop_credits, works))
+
+
+def _drop_credits(work: str) -> str:
+    """Removes what those who made the file say about it, at the beginning and the end of a work."""
+    while credit := _GUTENBERG_CREDIT.match(work):
+        work = work[credit.end() :]
+    remarks = _TRANSCRIBERS_END.search(work, max(0, len(work) - _MAX_REMARKS_CHARACTERS))
+    return work[: remarks.start()] if remarks else work
 
 
 def drop_contents(text: str) -> str:

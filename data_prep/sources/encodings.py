@@ -10,7 +10,7 @@ import re
 from functools import cache
 
 from common.errors import UserError
-from data_prep.text import ENGLISH
+from data_prep.text import ENGLISH, closest
 
 BINARY = "not a text file"
 UNKNOWN = "in no encoding of the language (see --language and --encoding)"
@@ -75,7 +75,6 @@ _LANGUAGES = {
     ),
 }
 """The encodings of each language, the likely ones first, and its letters beyond ASCII; of zh, ja, ko frequent ones."""
-_ALIASES = {"no": "nb", "nn": "nb", "bs": "hr"}
 _MIN_FREQUENT = {"ja": 0.1, "ko": 0.2, "zh": 0.08}
 """The least part of the letters beyond ASCII that are frequent ones."""
 
@@ -145,8 +144,7 @@ def _of_language(content: bytes, language: str) -> str:
     A language that the table lacks is treated as English: a text may be in any western language, as --language may
     have been forgotten. Raises NotDecodedError.
     """
-    code = language.split("-")[0]
-    code = _ALIASES.get(code, code)
+    code = closest(language, _LANGUAGES)
     western = [code for code, (encodings, _) in _LANGUAGES.items() if encodings == _WESTERN]
     codes = [code] if code in _LANGUAGES and code != ENGLISH else western
     best, best_share = None, 0.0

@@ -216,13 +216,13 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Do
     title, namespace = page.findtext("title", ""), page.findtext("ns", "")
     wikitext = page.findtext("revision/text", "")
     reason = None
-    if namespace not in ("0", "") or (not namespace and ":" in title):
+    if not site.has_article(title, namespace):
         reason = "not an article"
     elif page.find("redirect") is not None or site.redirect.match(wikitext):
         reason = "redirect"
     elif page.findtext("revision/model", "wikitext") != "wikitext":
         reason = "not wikitext"
-    elif title.endswith(site.meanings) or site.disambiguation.search(wikitext):
+    elif site.lists_meanings(title, wikitext):
         reason = "disambiguation page"
     elif is_nested_too_deeply(wikitext):
         reason = "nested too deeply"

@@ -6,14 +6,25 @@ normalize                 ALBERT's text normalisation
 vocabulary                what a vocabulary is, and how its file is found and read
 sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces, also from a tokenizer.json
 wordpiece_vocabulary      BERT's kind: WordPiece, by the library `tokenizers`
+likeness                  tells which language a text looks like
 text_encoder              encodes sentences fast, each different word once; tells which characters tokens come from
 """
 
 import re
+from collections.abc import Container
 
 from common.errors import UserError
 
 ENGLISH = "en"
+_CLOSEST = {"no": "nb", "nn": "nb", "bs": "hr", "als": "gsw", "be-x-old": "be-tarask"}
+"""Other codes of the same language or one whose writing is alike, for tables that lack a language."""
+
+
+def closest(language: str, table: Container[str]) -> str:
+    """Returns the code by which a table knows a language: "nb" for "no", "zh" for "zh-hant", or itself."""
+    general = language.partition("-")[0]
+    codes = (language, _CLOSEST.get(language, ""), general, _CLOSEST.get(general, ""))
+    return next((code for code in codes if code in table), language)
 
 
 def check_language(language: str | None) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import sentencex
 
-from data_prep.text import ENGLISH
+from data_prep.text import ENGLISH, closest
 from data_prep.text.english import english_sentences
 
 _TABLES = tomllib.loads(Path(__file__).with_name("boundaries.toml").read_text(encoding="utf-8"))
@@ -121,7 +121,7 @@ class _Rules:
 
 @cache
 def _rules(language: str) -> _Rules:
-    table = _TABLES.get(language, _TABLES.get(language.partition("-")[0]))
+    table = _TABLES.get(closest(language, _TABLES))
     tables = [_TABLES["common"], table or {}]
     classes = {word: key for part in tables for key in ("either", "binding") for word in part.get(key, "").split()}
     numbered = frozenset(word for part in tables for word in part.get("numbered", "").split())

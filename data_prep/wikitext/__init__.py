@@ -10,8 +10,8 @@ Other packages use `to_prose` and the `Site` that it needs. Its stages, in order
     site        what one wiki calls things: namespaces, headings, numbers
     markers     characters that the stages use as markers and escapes
 
-`templates.toml` says what templates show, and `languages.toml` what the wikis of each language call things. Words that
-these modules use:
+`templates.toml` says what templates show, `formulas.toml` what commands of LaTeX show, and `languages.toml` what the
+wikis of each language call things. Words that these modules use:
 
     marker      a private-use character that one stage puts into the text for a later one
     removed     `REMOVED`, the marker in the place of something without words, such as a footnote

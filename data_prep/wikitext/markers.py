@@ -16,7 +16,7 @@ PIPE, EQUALS = "\ue003", "\ue004"
 """Stand for a "|" or "=" that does not separate the arguments of a template."""
 
 UNKNOWN_AMOUNT = "\ue007"
-"""Stands for an amount that only the wiki's own data could tell. The sentence that contains it is removed."""
+"""Stands for an amount that only the wiki's data could tell, or a symbol that is not known. Its sentence is removed."""
 
 HEADING = "\ue008"
 """Stands where a heading was, for tables without an end."""
@@ -26,7 +26,7 @@ _MARKUP = "[]{}|='<>*#:;!_~-&"
 _ESCAPED = {ord(character): chr(0xE010 + index) for index, character in enumerate(_MARKUP)}
 _UNESCAPED = {ord(escaped): chr(character) for character, escaped in _ESCAPED.items()}
 _UNESCAPED |= {ord(PIPE): "|", ord(EQUALS): "="}
-_UNESCAPED |= {ord(marker): "" for marker in (REMOVED, PRONUNCIATION, PRONUNCIATION_END, UNKNOWN_AMOUNT)}
+_UNESCAPED |= {ord(marker): "" for marker in (REMOVED, PRONUNCIATION, PRONUNCIATION_END)}
 _ANY = re.compile("[\ue000-\ue0ff]")
 
 
@@ -36,7 +36,7 @@ def escape_markup(text: str) -> str:
 
 
 def unescape_markup(text: str) -> str:
-    """Undoes `escape_markup`, and removes all markers."""
+    """Undoes `escape_markup`, and removes all markers but UNKNOWN_AMOUNT."""
     return text.translate(_UNESCAPED) if _ANY.search(text) else text
 
 

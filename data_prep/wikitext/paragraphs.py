@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from data_prep.text import ENGLISH
 from data_prep.text.sentences import split_sentences
 from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED, UNKNOWN_AMOUNT, unescape_markup
+from data_prep.wikitext.site import read_table
+from data_prep.wikitext.templates.arguments import names
 
 TEXT, INDENTED, ITEM = "text", "indented", "item"
 _CITATION = re.compile(r"\bISBN\b|\((?:1[89]|20)\d\d\)|\b(?:eds|[Vv]ol|pp)\.|Press\b")
@@ -18,6 +20,9 @@ _BIBLIOGRAPHY = re.compile(
 )
 _WITHOUT_BLANKS = frozenset(["ja", "zh"])  # between words, and so between lines
 _EMPTY_PARENTHESES = re.compile(r" *（[\s、，,；;：:・]*）")
+_UNITS = "|".join(map(re.escape, names(read_table("templates.toml")["amounts"]["units"])))
+# "mit rund ⌀ Millionen Einwohnern": a number was here.
+_LOST_AMOUNT = re.compile(rf"(?<=[^\W\d][ \u00a0]){REMOVED}(?=[ \u00a0]+(?:{_UNITS})\b)")
 _MIN_SENTENCE_WORDS = 4  # in a list item
 _MIN_PARAGRAPH_WORDS = 3
 _MAX_END = 20  # characters of a stop and closing quotation marks
@@ -76,6 +81,9 @@ def paragraphs(text: str, language: str = ENGLISH) -> list[str]:
     lead = ""  # "He said:" is too short for a paragraph; it is kept if prose follows
     previous = Block(TEXT, "")
     for block in join_sentences(blocks(text, language)):
+        if UNKNOWN_AMOUNT in block.text:
+            sentences = split_sentences(block.text, language)
+            block.text = " ".join(sentence for sentence in sentences if UNKNOWN_AMOUNT not in sentence)
         if is_prose(block, after=previous):
             kept += [lead, block.text] if lead else [block.text]
             lead = ""
@@ -132,12 +140,13 @@ def _goes_on(current: Block, block: Block) -> bool:
 
 
 def clean(text: str, language: str = ENGLISH) -> str:
-    """Cleans one paragraph: repairs punctuation around removed things, and removes markers and escapes."""
-    text = repair(" ".join(text.split()), language)
+    """Cleans one block: repairs punctuation around removed things, and removes escapes and all other markers."""
+    text = " ".join(text.split())
+    if REMOVED in text:
+        text = _LOST_AMOUNT.sub(UNKNOWN_AMOUNT, text)
+    text = repair(text, language)
     if language != ENGLISH:
         text = _EMPTY_PARENTHESES.sub("", text)
-    if UNKNOWN_AMOUNT in text:
-        text = " ".join(sentence for sentence in split_sentences(text, language) if UNKNOWN_AMOUNT not in sentence)
     return " ".join(unescape_markup(text).split())
 
 

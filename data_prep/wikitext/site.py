@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.text import ENGLISH
+from data_prep.text import ENGLISH, closest
 
 # Keys of the namespaces whose links show nothing: media, special pages, users, files, templates, categories.
 HIDDEN_NAMESPACES = (-2, -1, 2, 6, 10, 14)
@@ -26,6 +26,8 @@ _FILE_NAME = r"|[^\[\]{}|\n:]+:[^\[\]{}|\n]+\.(?:jpe?g|png|svg|gif|tiff?|webp|we
 _HEADER_LANGUAGE = re.compile(r"<mediawiki\b[^<>]*\sxml:lang=[\"']([A-Za-z][\w-]{1,30})[\"']")
 _HEADER_DATABASE = re.compile(r"<dbname>\s*([a-z][a-z_]*?)wik(?:i|tionary|ibooks|iquote|isource|inews|iversity)\b")
 _HEADER_NAMESPACE = re.compile(r"<namespace\s[^<>]*?\bkey=[\"'](-?\d+)[\"'][^<>]*>([^<>]*)</namespace\s*>")
+_PROSE_LINE = re.compile(r"^(?:[^\W\d_]|'').*", re.MULTILINE)
+_MAX_PROSE_OF_LIST = 2000  # characters of wikitext; the introduction of a list of meanings has some hundreds
 _POINT = re.compile(r"([-+−–]?)(\d+)((?:\.\d+)?)")
 _COMMA = re.compile(r"([-+−–]?)(\d+)((?:,\d+)?)")
 
@@ -82,6 +84,7 @@ class Site:
         months: names of the months; empty if they are not known.
         named: matches the names of templates that show their own name; None if there are none.
         templates: template name -> its pattern in `languages.toml`.
+        namespaces: normalised names of all but that of articles, as the export's header lists them.
     """
 
     language: str
@@ -95,6 +98,24 @@ class Site:
     months: tuple[str, ...] = ()
     named: re.Pattern[str] | None = None
     templates: Mapping[str, str] = field(default_factory=dict, hash=False)
+    namespaces: frozenset[str] = frozenset()
+
+    def has_article(self, title: str, namespace: str) -> bool:
+        """Whether a page is in the namespace of articles, "0". Old exports (schema 0.3 and 0.4) do not name it: ""."""
+        name, colon, _ = title.partition(":")
+        if namespace or not colon:
+            return namespace in ("0", "")
+        return bool(self.namespaces) and template_name(name) not in self.namespaces
+
+    def lists_meanings(self, title: str, wikitext: str) -> bool:
+        """Whether a page is a list of the meanings of its title.
+
+        A page with much prose outside list items is an article, whatever the template is: in some wikis a template
+        with the name of such pages is the note above an article that refers to one.
+        """
+        if title.endswith(self.meanings) or not self.disambiguation.search(wikitext):
+            return title.endswith(self.meanings)
+        return sum(map(len, _PROSE_LINE.findall(wikitext))) < _MAX_PROSE_OF_LIST
 
     @property
     def is_english(self) -> bool:
@@ -119,15 +140,17 @@ def read_table(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
+def site_of(language: str, hidden: Iterable[str] = (), namespaces: Iterable[str] = ()) -> Site:
     """Returns the site of a language. A language without a table has the English words and the header's names.
 
     Args:
         language: code of the language.
         hidden: the names of the hidden namespaces, from the export's header.
+        namespaces: the names of all but that of articles, from there.
     """
-    table, of_mediawiki = read_table("languages.toml"), read_table("mediawiki.toml").get(language, {})
-    words = of_mediawiki | table.get(language, {})
+    table, general = read_table("languages.toml"), read_table("mediawiki.toml")
+    of_mediawiki = general.get(closest(language, general), {})
+    words = of_mediawiki | table.get(closest(language, table), {})
 
     def listed(key: str) -> list[str]:
         names = (part.get(key, ()) for part in (table[ENGLISH], of_mediawiki, words))
@@ -154,6 +177,7 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
         templates={
             template_name(name): pattern for pattern, names in words.get("templates", {}).items() for name in names
         },
+        namespaces=frozenset(map(template_name, namespaces)),
     )
 
 
@@ -172,8 +196,9 @@ def read_site(head: bytes, language: str | None = None) -> Site:
             English.
     """
     text = head.decode(errors="replace")
-    hidden = [html.unescape(name) for key, name in _HEADER_NAMESPACE.findall(text) if int(key) in HIDDEN_NAMESPACES]
-    return site_of(language or language_of(text), tuple(hidden))
+    names = {int(key): html.unescape(name) for key, name in _HEADER_NAMESPACE.findall(text) if int(key) != 0}
+    hidden = tuple(name for key, name in names.items() if key in HIDDEN_NAMESPACES)
+    return site_of(language or language_of(text), hidden, tuple(names.values()))
 
 
 def language_of(header: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from data_prep.wikitext.markers import REMOVED, escape_markup
+from data_prep.wikitext.markers import REMOVED, UNKNOWN_AMOUNT, escape_markup
+from data_prep.wikitext.site import read_table
 
 _DROPPED = (
     "gallery|timeline|imagemap|score|hiero|graph|templatedata|templatestyles|mapframe|maplink|inputbox|indicator"
@@ -29,10 +30,12 @@ _EXTENSION = re.compile(
 _MAX_EXTENSIONS = 6  # inside each other; the tags of outer ones are removed like other tags
 
 _BLANK = r"(?:~|\\[ ,;])"  # in LaTeX
-_NO_TEXT = re.compile(r"\\(?:left|right)\s*\.|\\(?:operatorname|mbox|hbox|ce|vec)\b\s*")
+_NO_TEXT = re.compile(r"\\(?:left|right)\s*\.|\\(?:operatorname\*?|mbox|hbox|ce|vec)(?![A-Za-z])\s*")
 _BLANK_BETWEEN_NAMES = re.compile(r"(\\(?!frac|sqrt|left|right)[A-Za-z]+) (?=\\)")
 _LATEX_SCRIPT = re.compile(r"([\^_])\s*\{([^{}]*)\}")
-_FRACTION = re.compile(r"\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}|\{([^{}]*)\\over\b([^{}]*)\}")
+_PART = r"((?:[^{}]|\{[^{}]*\})*?)"
+_FRACTION = re.compile(rf"\\frac\s*\{{([^{{}}]*)\}}\s*\{{([^{{}}]*)\}}|\{{{_PART}\\over\b{_PART}\}}")
+_ROOT = re.compile(r"\\sqrt\s*\[([^\[\]{}]*)\]\s*(?:\{([^{}]*)\}|(\w))")  # the third root of x: x^(1/3)
 _ONE_TERM = re.compile(r"-?\w+|[-+*'′]|[^\x00-\x7f]|\\[A-Za-z]+\s*|\([^()]*\)")
 MAX_FORMULA = 5_000
 """Characters of the longest formula that is read. A longer one, or one with too many nested groups, shows nothing."""
@@ -80,7 +83,7 @@ def _render(match: re.Match[str]) -> str:
 def formula_to_text(latex: str) -> str:
     """Writes LaTeX in one line, by pylatexenc: `\\frac{a}{b}` a/b, `x^{n-1}` x^(n-1), `\\alpha` α, `\\leq` ≤.
 
-    Any string is accepted. Commands that are not known show nothing. The work grows linearly with the length.
+    Any string is accepted. A command that is not known shows UNKNOWN_AMOUNT. The work grows linearly with the length.
     """
     if len(latex) > MAX_FORMULA:
         return ""
@@ -88,19 +91,34 @@ def formula_to_text(latex: str) -> str:
     latex = _BLANK_BETWEEN_NAMES.sub(r"\1~", latex)  # which LaTeX would drop
     for _ in range(3):  # the innermost groups first
         latex = _LATEX_SCRIPT.sub(lambda m: f"{m[1]}{_bracketed(m[2])}", latex)
+        latex = _ROOT.sub(lambda m: f"{_bracketed(m[2] or m[3])}^(1/{m[1].strip()})", latex)
         latex = _FRACTION.sub(lambda m: f"{_bracketed(m[1] or m[3])}/{_bracketed(m[2] or m[4])}", latex)
     try:
-        return " ".join(_converter().latex_to_text(latex).split())
+        converter, commands = _converter()
+        return " ".join(converter.latex_to_text(latex, latex_context=commands).split())
     except (RecursionError, ValueError, TypeError, LookupError):  # what the library raises for damaged formulas
         return ""
 
 
 @cache
-def _converter() -> Any:
-    from pylatexenc.latex2text import LatexNodes2Text  # takes a tenth of a second to import
+def _converter() -> tuple[Any, Any]:
+    """Returns the converter, and how many arguments each command has."""
+    from pylatexenc import latex2text, latexwalker, macrospec  # take a tenth of a second to import
 
     logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # it warns of each damaged formula
-    return LatexNodes2Text(math_mode="text", strict_latex_spaces="based-on-source")
+    table = read_table("formulas.toml")
+    texts, commands = latex2text.get_default_latex_context_db(), latexwalker.get_default_latex_context_db()
+    rows = [(name, "", text) for text, listed in table["shown"].items() for name in listed.split()]
+    rows += [(name, arguments, text) for name, (arguments, text) in table["arguments"].items()]
+    rows += [(name, arguments, None) for arguments, listed in table["nothing"].items() for name in listed.split()]
+    rows += [(name, "{", texts.get_macro_spec(other).simplify_repl) for name, other in table["same"].items()]
+    shown = [latex2text.MacroTextSpec(name, text, discard=True) for name, _, text in rows]
+    texts.add_context_category("of the table", macros=shown, prepend=True)
+    read = [macrospec.MacroSpec(name, arguments) for name, arguments, _ in rows]
+    commands.add_context_category("of the table", macros=read, prepend=True)
+    texts.set_unknown_macro_spec(latex2text.MacroTextSpec("", UNKNOWN_AMOUNT))
+    converter = latex2text.LatexNodes2Text(texts, math_mode="text", strict_latex_spaces="based-on-source")
+    return converter, commands
 
 
 def _bracketed(term: str | None) -> str:

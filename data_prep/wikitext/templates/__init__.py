@@ -12,7 +12,7 @@ Elsewhere it becomes REMOVED.
 
 import re
 
-from data_prep.wikitext.markers import EQUALS, PIPE, REMOVED, escape_markup
+from data_prep.wikitext.markers import EQUALS, PIPE, REMOVED, UNKNOWN_AMOUNT, escape_markup
 from data_prep.wikitext.site import ENGLISH_SITE, Site, read_table, template_name
 from data_prep.wikitext.templates.arguments import RENDERERS, Arguments, names
 from data_prep.wikitext.templates.functions import evaluate, find_unit
@@ -34,6 +34,7 @@ _SIGNS = {
 _REMARK_KEYS = frozenset(names(_TABLE["dropped"]["keys"]))
 # Inside a sentence: after a word and a blank, or "l'", or "(". References follow a word without a blank.
 _IN_SENTENCE = re.compile(r"(?:[\w,:°%)\]»”\"’'–—][ \u00a0]+[(\[«„“\"‘']*|[^\W\d_]['’]|\w[ \u00a0]?[(（「])\Z")
+_KNOWS_AMOUNTS = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names(_TABLE['amounts']['names'])))})")
 _LANGUAGE_CODE = re.compile(r"[a-zà-ž]{2,3}")
 # A few words: no markup, address, file, code of a country, number of Wikidata, or date of a remark.
 _FEW_WORDS = re.compile(
@@ -72,21 +73,28 @@ def render_template(content: str, before: str, site: Site = ENGLISH_SITE, title:
             return text or REMOVED
         # The template itself would report an error for such arguments. It is removed like an unknown one.
         except (LookupError, ValueError, ArithmeticError):
-            return REMOVED
+            return UNKNOWN_AMOUNT if UNKNOWN_AMOUNT in content else REMOVED
     return REMOVED if name.startswith(_DROPPED_BEGINNINGS) else _show_unknown(arguments, before)
 
 
 def _show_unknown(arguments: Arguments, before: str) -> str:
     """Returns the first argument of a template of unknown name, with a unit if that follows, or REMOVED.
 
-    If the first is the code of a language, the second is returned.
+    If the first is the code of a language, the second is returned. If the template knows amounts, or one that nobody
+    knows is among its arguments, UNKNOWN_AMOUNT is returned.
     """
+    is_in_sentence = _IN_SENTENCE.search(before)
+    is_unknown = UNKNOWN_AMOUNT in "".join((*arguments.positional, *arguments.named.values()))
+    if is_unknown and before.endswith(("|", "=")):  # an argument of another template
+        return UNKNOWN_AMOUNT
+    if is_in_sentence and (is_unknown or _KNOWS_AMOUNTS.search(arguments.template)):
+        return UNKNOWN_AMOUNT
     words, second = arguments.get(0), arguments.get(1)
     if _LANGUAGE_CODE.fullmatch(words):
         words, second = second, ""
     # An argument `date` belongs to a remark to editors: {{what happened|date=May 2016}}.
     is_remark = not _REMARK_KEYS.isdisjoint(arguments.named)
-    if is_remark or not _FEW_WORDS.fullmatch(words) or not _IN_SENTENCE.search(before):
+    if is_remark or not is_in_sentence or not _FEW_WORDS.fullmatch(words):
         return REMOVED
     if not words[-1].isdecimal():
         return words

@@ -26,6 +26,7 @@ _LARGE = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _LARGE |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MONTHS = names(_TABLE["words"]["months"])
 _COORDINATE = re.compile(r"[-−]?\d+(?:\.\d+)?|[NSEW]")
+_MUSIC = {name: sign for sign, listed in _TABLE["music"].items() for name in names(listed)}
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _LISTEN = ("", "listen", "play", "pronunciation", "pronounce", "help")
 _LANGUAGES = dict(entry.split(maxsplit=1) for entry in _TABLE["languages"]["names"].split(","))
@@ -86,7 +87,10 @@ def convert(arguments: Arguments) -> str:
         number, rest = _join_numbers(arguments, rest)
         quantities.append(_quantity(number, rest[0], is_short, is_adjective))
         rest = rest[1:]
-    return ("-" if is_adjective else " ").join(quantities)
+    text = ("-" if is_adjective else " ").join(quantities)
+    if arguments.get("adj") == "mid" and rest and not find_unit(rest[-1]):  # "3-mile-long", "3-mile long"
+        text += rest[-1] if rest[-1].startswith("-") else f" {rest[-1]}"
+    return text
 
 
 def _join_numbers(arguments: Arguments, parts: list[str]) -> tuple[str, list[str]]:
@@ -141,10 +145,26 @@ def value(arguments: Arguments) -> str:
 
 @renders
 def coordinates(arguments: Arguments) -> str:
-    """{{coord|13|19|N|169|9|W}} "13 19 N 169 9 W" in the text; REMOVED if it is shown beside the title."""
+    """{{coord|13|19|N|169|9|W}} "13°19′N 169°9′W" in the text; REMOVED if it is shown beside the title."""
     if arguments.get("display", "inline").strip() in ("title", "t"):
         return REMOVED
-    return " ".join(itertools.takewhile(_COORDINATE.fullmatch, arguments.positional))
+    parts = list(itertools.takewhile(_COORDINATE.fullmatch, arguments.positional))
+    if len(parts) == 2:  # signed degrees of latitude and longitude
+        (latitude, longitude), south, west = parts, parts[0][0] in "-−", parts[1][0] in "-−"
+        parts = [latitude.lstrip("-−"), "NS"[south], longitude.lstrip("-−"), "EW"[west]]
+    text, place = "", 0
+    for part in parts:
+        text += f"{part} " if part in "NSEW" else f"{part}{'°′″'[place]}"
+        place = 0 if part in "NSEW" else place + 1
+    return text.strip()
+
+
+@renders
+def music(arguments: Arguments) -> str:
+    """{{music|flat}} "♭", {{music|time|3|4}} "3/4"; UNKNOWN_AMOUNT for the signs of notes and the like."""
+    if arguments[0] == "time":
+        return f"{arguments[1]}/{arguments[2]}"
+    return _MUSIC.get(arguments[0].lower(), UNKNOWN_AMOUNT)
 
 
 def format_date(year: str, month: str, day: str, day_first: bool) -> str:

@@ -86,3 +86,19 @@ def test_short_texts_after_one_pattern_stay_apart() -> None:
     taken = Fingerprinter("near").of([*texts, texts[0].upper()])
     assert not are_same(taken, 0, 1)
     assert are_same(taken, 0, 2)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        *(["😀 😀 😀", "🚀 🚀 🚀", "★ → ★", "!!! ???", "..."], ["aeiou", "oui", "eau", "I a o", "у о а", "あ"]),
+        ["ok 😀", "ok 🚀", "k!", "No way 😀 bro", "No way 🚀 bro"],
+    ],
+)
+def test_short_texts_and_texts_without_consonants_are_equal_only_if_their_characters_are(texts: list[str]) -> None:
+    taken = Fingerprinter("near").of([*texts, *(f"  {text.upper()}\n" for text in texts)])
+    count = len(texts)
+    for first, second in itertools.combinations(range(2 * count), 2):
+        assert are_same(taken, first, second) == (second == first + count)
+        shares_key = bool((taken.keys[first] == taken.keys[second]).any())
+        assert shares_key == (second == first + count)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus.documents import read_manifest
 from tests.data_prep import corpora
+from tests.data_prep.foreign_pages import WIKIS, export
 
 
 def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
@@ -118,3 +121,58 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[s
     with pytest.raises(UserError, match=message):
         main(["extract", *flags, "--out", "out"])
     assert not list((tmp_path / "out").glob("*"))
+
+
+GERMAN = "Die Stadt liegt an dem Fluss, und sie ist mit der Bahn von Norden zu erreichen. " * 12
+RUSSIAN = "Город стоит на реке, и он был построен в старые времена по плану. " * 12
+ENGLISH = "The town lies on a river, and it was built with the plan of an old man. " * 12
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "lines"),
+    [
+        (ENGLISH, [], ["extract: language en (by default)"]),
+        (GERMAN, ["--language", "de"], ["extract: language de (--language)"]),
+        (GERMAN, [], ["extract: language en (by default)", "warning: the first texts look like de, not en;"]),
+        (RUSSIAN, ["--language", "de"], ["extract: language de (--language)", "warning: the first texts look like ru"]),
+        (ENGLISH, ["--language", "ja"], ["extract: language ja (--language)", "warning: the first texts look like en"]),
+        (GERMAN, ["--language", "xx"], ["extract: language xx (--language)"]),
+        (GERMAN[:70], [], ["extract: language en (by default)"]),
+    ],
+)
+def test_the_language_is_said_and_doubted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, flags: list[str], lines: list[str]
+) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    run("books", [tmp_path / "a.txt"], tmp_path / "out", *flags)
+    *printed, summary = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(lines)
+    assert all(line.startswith(expected) for line, expected in zip(printed, lines))
+    assert summary.startswith("extract: 1 documents (0 held out)")
+
+
+def test_the_language_of_a_header_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A German export whose header says "en" kept the captions of its pictures."""
+    german = next(wiki for wiki in WIKIS if wiki.language == "de")
+    content = export(replace(german, page=f"{german.page}\n\n{GERMAN}"))
+    for language, warns in (("de", False), ("en", True)):
+        (tmp_path / f"{language}.xml").write_text(content.replace('xml:lang="de"', f'xml:lang="{language}"'))
+        run("wikipedia", [tmp_path / f"{language}.xml"], tmp_path / language)
+        said, *others = capsys.readouterr().out.splitlines()
+        assert said == f"extract: language {language} (from the header)"
+        assert others[0].startswith("warning: the first texts look like de, not en") == warns
+
+
+def test_none_held_out_is_said_with_what_would_hold_one_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("It is a text.")
+    books = [tmp_path / f"{number}.txt" for number in range(3)]
+    run("books", books, tmp_path / "out", "--held-out", "0.001")
+    (warning,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("warning"))
+    match = re.search(r"--held-out 0\.001 holds out none of these documents; .* with --held-out (0\.\d+)$", warning)
+    assert match is not None
+    least = float(match[1])
+    for fraction, count in ((least, 1), (round(least - 0.001, 3), 0)):
+        run("books", books, tmp_path / match[1] / str(count), "--held-out", str(fraction))
+        assert read_manifest(tmp_path / match[1] / str(count)).counts["held_out"].documents == count
+    assert capsys.readouterr().out.count("warning") == 1

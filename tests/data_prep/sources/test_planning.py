@@ -8,6 +8,8 @@ import pytest
 from common.errors import UserError
 from data_prep.sources import find_files
 from data_prep.sources.books import Books
+from data_prep.sources.records import Fields, Records, task_files
+from data_prep.sources.wikipedia import Wikipedia
 
 
 def test_a_file_given_twice_is_refused_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +31,7 @@ def test_a_file_given_twice_is_refused_however_it_is_written(tmp_path: Path, mon
 
 
 def test_files_are_found_in_the_order_of_their_names(tmp_path: Path) -> None:
-    for name in ("b/c.txt", "b/a.txt", "a.TXT", ".hidden/x.txt", ".txt", "b.text", "c.pdf"):
+    for name in ("b/c.txt", "b/a.txt", "a.TXT", "b.text", "c.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "d.txt").mkdir()
@@ -37,9 +39,30 @@ def test_files_are_found_in_the_order_of_their_names(tmp_path: Path) -> None:
     (tmp_path / "f.txt").symlink_to(tmp_path / "nothing")
     (tmp_path / "g").symlink_to(tmp_path / "b")
     found = find_files(tmp_path, lambda name: name.lower().endswith(".txt"), "book")
-    assert [name for _, name in found] == [".hidden/x.txt", ".txt", "a.TXT", "b/a.txt", "b/c.txt", "e.txt"]
+    assert [name for _, name in found] == ["a.TXT", "b/a.txt", "b/c.txt", "e.txt"]
     assert [path for path, _ in found] == [tmp_path / name for _, name in found]
     assert find_files(tmp_path / "c.pdf", str.isupper, "book") == [(tmp_path / "c.pdf", "c.pdf")]
+
+
+HIDDEN = [
+    *(".ipynb_checkpoints/a-checkpoint.txt", "b/.ipynb_checkpoints/a.txt", ".git/x/a.txt", "__MACOSX/b/._a.txt"),
+    *("._a.txt", "b/._a.txt", ".~lock.a.txt#", "~$a.txt", ".a.txt.swp", ".DS_Store", ".txt", ".a.jsonl", "._a.parquet"),
+    *("._a.xml.bz2", ".a.tsv"),
+]
+
+
+def test_no_source_reads_hidden_files(tmp_path: Path) -> None:
+    root = tmp_path / ".corpus"  # what the user names may be hidden
+    for name in ("a.txt", "a.jsonl", *HIDDEN):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"text": "It is told."}' if "jsonl" in name else "It is told.")
+    assert [file["name"] for file in Books([root], 1 << 20).inputs] == ["a.txt"]
+    assert [file["name"] for file in Records([root], Fields(), 1 << 20).inputs] == ["a.jsonl"]
+    assert [name for _, name in task_files([root])] == [".corpus/a.jsonl", ".corpus/a.txt"]
+    with pytest.raises(UserError, match=r"holds no MediaWiki export"):
+        Wikipedia([root], 1 << 20)
+    assert [file["name"] for file in Books([root / "._a.txt"], 1 << 20).inputs] == ["._a.txt"]
 
 
 def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Pages of wikis in other languages become prose as English ones do."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from data_prep.wikitext.tags import choose_variants
 from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
 
+RENDERED = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))
 IDS = [wiki.language for wiki in WIKIS]
 
 
@@ -126,6 +128,37 @@ def test_lists_of_meanings(language: str, page: str) -> None:
     assert site_of(language).disambiguation.search(f"Abc def.\n{page}")
 
 
+@pytest.mark.parametrize(("language", "template"), RENDERED["notes"])
+def test_a_note_about_another_meaning_makes_no_list_of_meanings(language: str, template: str) -> None:
+    page = f"{{{{{template}|Abc}}}}\n'''Abc''' def ghi jkl."
+    assert not site_of(language).lists_meanings("Abc", page)
+
+
+@pytest.mark.parametrize("template", ["Disambiguation|geo", "disambig", "dab", "surname"])
+def test_a_page_of_prose_is_an_article_whatever_its_template(template: str) -> None:
+    """In another wiki, a template of this name may be a note above articles."""
+    site = site_of("en")
+    items = "".join(f"* [[Abc {number}]], a town in the country of Def\n" for number in range(200))
+    page = f"'''Abc''' may refer to:\n{items}{{{{{template}}}}}"
+    assert site.lists_meanings("Abc", page)
+    prose = "Abc is a town on a river, and it has a bridge. " * 60
+    assert not site.lists_meanings("Abc", f"{page}\n{prose}")
+    assert site.lists_meanings("Abc (disambiguation)", f"{page}\n{prose}")
+
+
+@pytest.mark.parametrize(
+    ("code", "link", "section"),
+    [
+        *(("no", "Fil:A", "Referanser"), ("als", "Datei:A", "Weblink"), ("zh-hant", "文件:A", "參考文獻")),
+        *(("nap", "Categurìa:A", "Nutarelle"), ("yo", "Ẹ̀ka:A", "Itokasi"), ("mzn", "رج:A", "دییه لینکون")),
+        *(("bar", "Kategorie:A", "Im Netz"), ("war", "Kaarangay:A", "Mga kasarigan"), ("az", "Fayl:A", "İstinadlar")),
+    ],
+)
+def test_other_codes_and_small_wikis(code: str, link: str, section: str) -> None:
+    page = f"Abc def ghi. [[{link}]]\n== {section} ==\nJkl mno pqr stu.\n[[{link}]]"
+    assert to_prose(page, site=site_of(code)) == "Abc def ghi."
+
+
 @pytest.mark.parametrize(
     ("language", "title"),
     [
@@ -152,6 +185,26 @@ def test_sections_that_are_lists(language: str, title: str) -> None:
 def test_variants(markup: str, words: str) -> None:
     assert choose_variants(f"x{markup}y", site_of("zh").variants) == f"x{words}y"
     assert choose_variants(f"[[A|{markup}]]", site_of("zh").variants) == f"[[A|{words}]]"
+
+
+@pytest.mark.parametrize(("language", "sentence"), RENDERED["lost"])
+def test_a_sentence_without_its_amount_goes(language: str, sentence: str) -> None:
+    assert to_prose(f"Abc def ghi. {sentence} Jkl mno pqr.", site=site_of(language)) == "Abc def ghi. Jkl mno pqr."
+
+
+@pytest.mark.parametrize(
+    ("language", "sentence", "prose"),
+    [
+        ("de", "Im Katalog {{DNB|457036427}} steht das Buch.", "Im Katalog steht das Buch."),
+        ("en", "Of the 10 <ref>A</ref> people there, two stay.", "Of the 10 people there, two stay."),
+        ("en", "They see it.<ref>A</ref> People come.", "They see it. People come."),
+        ("en", "{{#invoke:Box|x}}\nIt is a river.", "It is a river."),
+        ("en", "{{Population box|{{#expr:1+1}}}}\nIt is a river.", "It is a river."),
+        ("en", "It is big{{cite web|title={{#expr:1+1}}}} and old.", "It is big and old."),
+    ],
+)
+def test_a_sentence_that_lacks_no_amount_stays(language: str, sentence: str, prose: str) -> None:
+    assert to_prose(sentence, site=site_of(language)) == prose
 
 
 def test_a_joiner_stays_where_it_is_part_of_a_word() -> None:

@@ -17,7 +17,7 @@ from data_prep.wikitext.markers import REMOVED
 from data_prep.wikitext.site import site_of
 from data_prep.wikitext.tags import formula_to_text
 
-PROSE_DIGEST = "1b7efc350233fdde7ad2ae81d548d109feabc221b36d7e3f3b3600a07f879968"
+PROSE_DIGEST = "4e21240f1fb9c5572d2d6382e3e3277cef9ebae4d0879b312650203d109b10ef"
 """sha256 of the articles of the sample corpus."""
 
 RENDERED = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))
