@@ -1,12 +1,13 @@
 """A model that is compiled or exported computes what it computes otherwise."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
 from tests.model.examples import randomise, tiny_config
@@ -73,6 +74,31 @@ def test_an_option_equals_eager(device: torch.device, dtype: torch.dtype, compil
     backend = "inductor" if device.type == "cuda" else "aot_eager"
     execution = ExecutionOptions(what, compile=compiled, compile_backend=backend, chunked_loss=chunked)
     check_as_close_as_eager(device, dtype, execution)
+
+
+def test_no_activation_of_xxlarge_comes_near_the_largest_number_of_fp16(
+    device: torch.device, record_property: Callable[[str, object], None]
+) -> None:
+    config = AlbertConfig.preset("albert-xxlarge") if device.type == "cuda" else tiny_config()
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(config).to(device, torch.float16)
+    largest: dict[str, float] = {}
+
+    def note(name: str, output: Tensor) -> None:
+        largest[name] = max(largest.get(name, 0.0), float(output.detach().abs().max()))
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.LayerNorm | nn.GELU):
+            module.register_forward_hook(lambda _, __, output, name=name: note(name, output))
+    rows, length = (4, 512) if device.type == "cuda" else (2, 40)
+    ids = torch.randint(5, config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(1)).to(device)
+    output = model(ids, masked_labels=ids)
+    assert bool(output.mlm_loss_sum.isfinite())
+    note("hidden states", torch.stack(model.albert(ids).hidden_states))
+    name = max(largest, key=lambda name: largest[name])
+    record_property("largest", f"{largest[name]:.4g} of {name}; hidden states {largest['hidden states']:.4g}")
+    assert {"albert.encoder.feed_forward.0.output", "albert.encoder.feed_forward.0.activation"} <= largest.keys()
+    assert largest[name] <= torch.finfo(torch.float16).max / 16  # training may make them larger
 
 
 def test_an_exported_model_is_equal_in_transformers(device: torch.device, tmp_path: Path) -> None:

@@ -58,6 +58,30 @@ def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
         assert losses[stage] == pytest.approx(losses[1], rel=0.01)
 
 
+def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(
+    device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    if not get_accelerator().is_fp16_supported():
+        pytest.skip("this processor has no fp16")
+    fp16 = {"enabled": True, "initial_scale_power": 13, "hysteresis": 1, "loss_scale_window": 4}
+    sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32", "fp16": fp16}
+    losses = {}
+    cases = [(1, "off"), (2, "off"), (3, "off"), *([(1, "on"), (2, "on")] if device.type == "cuda" else [])]
+    for stage, compiles in cases:
+        zero = killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
+        job = make_job(device, corpus, tmp_path / f"{stage}-{compiles}", "fp16", zero_optimization=zero, **sums)
+        # A compiled dropout draws other masks.
+        words = ["hidden_dropout_prob=0" if "dropout" in word else word for word in job.flags]
+        job = replace(job, flags=[*words, "--compile", compiles, "--chunked-loss", "on", "--log-interval", "1"])
+        job.finish()
+        records = read_records(job.output, "train")
+        assert [record["overflow_steps"] for record in records] == [0] * STEPS
+        assert records[-1]["loss_scale"] > 2**13  # it has grown, and the gradients with it
+        losses[stage, compiles] = [record["loss"] for record in records]
+    for case, found in losses.items():
+        assert found == pytest.approx(losses[1, "off"], rel=0.01), case
+
+
 def test_a_killed_deterministic_run_ends_with_the_same_bits(
     device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
 ) -> None:  # fmt: skip
