@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import os
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -194,14 +195,19 @@ def with_file(command: type[Any], words: Sequence[str], path: Path | None = None
         named = value_in(words, CONFIG)
         if named is None:
             return list(words)
+        if sum(word.partition("=")[0] == CONFIG for word in words) > 1:
+            raise UserError(f"{CONFIG} is given twice; put all flags into one file")
         path = Path(named)
     given = {word.partition("=")[0] for word in words}
     from_file = _read_yaml(command, path)
-    return [*(word for name, its in from_file.items() if name not in given for word in (name, *its)), *words]
+    return [*(word for name, its in from_file.items() if name not in given for word in its), *words]
 
 
 def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
-    """The words of each flag in a YAML file, exactly as they are written there: YAML has no `on`, 1e-5 or dates."""
+    """The words of each flag in a YAML file, its name first, as they are written: YAML has no `on`, 1e-5 or dates.
+
+    A null that is not quoted is no value. A path may begin with ~.
+    """
     import yaml
 
     from common.files.json_files import read_text
@@ -212,23 +218,34 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
         raise UserError(f"{CONFIG} {path} is not YAML: {one_line(error)}; correct it") from None
     if root is not None and not isinstance(root, yaml.MappingNode):
         raise UserError(f"{CONFIG} {path}: it must have a line of the form `flag: value` for each flag")
-    names = {each.key.replace("-", "_"): each.name for each in flags_of(command)}
+    declared = {each.key.replace("-", "_"): each for each in flags_of(command)}
     words: dict[str, list[str]] = {}
     for key_node, node in root.value if root is not None else ():
         key = str(key_node.value)
-        name = names.get(key.replace("-", "_"))
-        if name is None:
-            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+        one = declared.get(key.replace("-", "_"))
+        if one is None:
+            near = difflib.get_close_matches(key, declared, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "the keys are the flags without the dashes"
             raise UserError(f"{CONFIG} {path}: unknown key {key[:40]!r}; {hint}")
-        if name in words:
+        if one.name in words:
             raise UserError(f"{CONFIG} {path}: {key} is given twice; keep one")
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if not all(isinstance(each, yaml.ScalarNode) for each in nodes):
             raise UserError(f"{CONFIG} {path}: {key} must be one value, or a list of values")
-        is_null = nodes == [node] and node.value in ("", "~", "null")
-        words[name] = [] if is_null else [each.value for each in nodes]
+        is_null = nodes == [node] and node.style is None and node.value in ("", "~", "null")
+        words[one.name] = [] if is_null or not nodes else _with_name(one, [each.value for each in nodes], path)
     return {name: its for name, its in words.items() if its}
+
+
+def _with_name(one: Flag, values: Sequence[str], path: Path) -> list[str]:
+    """The words that give a flag the values of a file. Raises UserError for a value that would be another flag."""
+    if PATHS.match(one.metavar or ""):
+        values = [os.path.expanduser(value) for value in values]
+    if len(values) == 1 and not one.many:
+        return [f"{one.name}={values[0]}"]
+    if dashed := next((value for value in values if value.startswith("-")), ""):
+        raise UserError(f"{CONFIG} {path}: {one.key}: {dashed[:40]!r} begins with a dash, as a flag does; correct it")
+    return [one.name, *values]
 
 
 def _words_of(one: Flag, value: Any) -> list[str]:

@@ -28,6 +28,8 @@ class ToolFlags:
     kind: Literal["one", "two"] | None = flag("which", None)
     switch: Literal["auto", "on", "off"] = flag("whether", "auto", alone="on")
     exact: bool = flag("how exactly", False, name="--exact-sums")
+    column: str | None = flag("which column", None, metavar="NAME")
+    base: Path | None = flag("a file", None, metavar="FILE")
 
 
 def parse(*words):
@@ -100,11 +102,39 @@ def test_a_file_has_any_flag_and_the_command_line_wins(tmp_path):
         ("steps: [3\n", "run.yaml is not YAML: .*; correct it"),
         ("- steps\n", "it must have a line of the form `flag: value`"),
         ("data: ['']\n", "the argument of --data is empty"),
+        ("data: [a, --output, x]\n", "data: '--output' begins with a dash, as a flag does"),
+        ("names: -x\n", "names: '-x' begins with a dash"),
     ],
 )
 def test_a_mistake_in_a_file(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         in_file(tmp_path, text)
+
+
+@pytest.mark.parametrize("column", ["null", "~", "-x", "--steps", "", "yes", "1_0", "a: b", "# c", " d", "é"])
+def test_a_column_of_any_name_is_written_and_read_again(tmp_path, column):
+    flags = parse(f"--column={column}")
+    assert flags.column == column
+    assert in_file(tmp_path, declare.to_yaml(flags)).column == column
+
+
+def test_a_null_that_is_not_quoted_is_no_value(tmp_path):
+    assert [in_file(tmp_path, f"column: {value}\n").column for value in ("null", "~", "", "'null'", '"~"')] == [
+        *(None, None, None, "null", "~"),
+    ]
+
+
+def test_a_path_in_a_file_may_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = in_file(tmp_path, "base: ~/x.json\ndata: [~/a:3, b]\ncolumn: ~/c\n")
+    assert (found.base, found.data, found.column) == (tmp_path / "x.json", (f"{tmp_path}/a:3", "b"), "~/c")
+
+
+def test_only_one_file_of_flags_is_read(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text("steps: 3\n")
+    with pytest.raises(UserError, match="--config is given twice; put all flags into one file"):
+        parse("--config", str(tmp_path / "a.yaml"), f"--config={tmp_path / 'b.yaml'}")
 
 
 VALUES = "--steps 3 --rate 1e-5 --switch --exact-sums --kind two --data a:3 b --names on null 1"
