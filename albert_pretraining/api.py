@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -335,10 +336,15 @@ def _launcher(ranks: int | None, master_port: int | None = None) -> list[str]:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Runs a command and prints its lines as they come. Ctrl-C reaches the command as well, which then saves."""
+    """Runs a command and prints its lines as they come.
+
+    A KeyboardInterrupt is passed on, and the command then saves. It has a session of its own, so that an interrupt of
+    this process alone and Ctrl-C at a terminal, which all processes of a session get, are the same: it gets one.
+    """
     found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the command finds what this process finds
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = subprocess.Popen(command, env=os.environ | found, text=True, errors="replace", **streams)
+    streams |= {"text": True, "errors": "replace", "start_new_session": True}
+    process = subprocess.Popen(command, env=os.environ | found, **streams)
     assert process.stdout is not None
     last = ""
     try:
@@ -346,6 +352,8 @@ def _run(command: Sequence[str]) -> None:
             print(line, end="", flush=True)
             last = line.strip() or last
     except KeyboardInterrupt:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
         print(process.communicate()[0], end="", flush=True)
         raise
     if process.wait() == 2 and last.startswith("error: "):

@@ -40,6 +40,8 @@ from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
 from pipeline.engine.hardware import missing_for_compilation
 
+SUFFIXES = (".py", ".json", ".toml", ".txt", ".md")
+"""Of the files that decide what is computed."""
 SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 """Directories and files of the project that must be the same on all hosts."""
 REMEDIES = {
@@ -304,7 +306,8 @@ def examine(question: Mapping[str, Any]) -> dict[str, Any]:
         except OSError as error:
             reason = error.strerror or error
             lines.append(f"cannot reach rank 0's host ({reason}); open the port, or give another --master_addr")
-    files = [path for place in map(Path, SOURCES) for path in (place, *place.rglob("*.py"), *place.rglob("*.json"))]
+    found = [path for place in map(Path, SOURCES) for path in (place, *place.rglob("*"))]
+    files = [path for path in found if path.suffix in SUFFIXES]
     facts = {
         # An editor's lock is a link that leads nowhere.
         "code": {str(path): _digest(path.read_bytes()) for path in files if path.is_file()},

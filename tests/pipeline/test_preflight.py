@@ -140,6 +140,9 @@ def test_every_package_is_compared_between_hosts() -> None:
     packages = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - NOT_NEEDED_TO_TRAIN
     assert {"common", "pipeline"} <= packages
     assert packages <= set(preflight.SOURCES)
+    listed = subprocess.run(["git", "ls-files", *packages], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert {Path(name).suffix for name in listed.stdout.splitlines()} <= set(preflight.SUFFIXES)
+    assert ".toml" in preflight.SUFFIXES  # they decide what text data_prep makes
 
 
 @pytest.fixture
