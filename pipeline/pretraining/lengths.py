@@ -75,15 +75,17 @@ def length_of(earlier: EarlierStart | None, given: int | None, train_batch_size:
     return given
 
 
-def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str]) -> Ranges:
+def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str], steps: int) -> Ranges:
     """The batches that the run leaves out, from 0: those that earlier starts have recorded, and those in `words`.
 
     So a batch that a checkpoint has been trained on stays one, and a resume needs no flag.
 
     Args:
         words: of --skip-batches. Batch N is that of step N, as long as none before it is skipped.
+        steps: of the run.
     Raises:
-        UserError: a word is no range, or names a batch that is trained on or skipped already.
+        UserError: a word is no range, or names a batch that is trained on or skipped already, or that the run never
+            reads.
     """
     recorded = [] if earlier is None else [(first, end) for first, end in earlier.record.skipped_batches]
     next_batch = 0 if earlier is None else batch_of_step(earlier.steps_made, recorded)
@@ -103,4 +105,7 @@ def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str]) -> Ra
         if any(first < other_end and other < end for other, other_end in ranges):
             raise UserError(f"--skip-batches {word}: some of these batches are skipped already; give the others")
         ranges.append((first, end))
+    for first, _ in sorted(set(ranges) - set(recorded)):
+        if first > (last := batch_of_step(steps - 1, [one for one in ranges if one[0] < first])):
+            raise UserError(f"--skip-batches: the run ends with batch {last + 1:,}, so it never reads {first + 1:,}")
     return tuple(sorted(ranges))

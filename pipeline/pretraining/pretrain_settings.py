@@ -146,7 +146,7 @@ def resolve(
         branch=branch,
         scored_on=digest_of(flags.eval_data[0]) if flags.eval_data else "",
         earlier_scored_on="" if earlier is None else earlier.record.scored_on,
-        skipped_batches=skipped_batches_of(earlier, flags.skip_batches),
+        skipped_batches=skipped_batches_of(earlier, flags.skip_batches, steps),
         earlier_steps=None if earlier is None else earlier.record.steps,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         masking=masking,

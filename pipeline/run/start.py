@@ -202,6 +202,11 @@ def _open_mirror(run: TrainingRun) -> None:
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:
     """The state in a checkpoint. Raises UserError if it does not fit."""
     state = check_as(saved, TrainState, settings.flags.output / "checkpoints", "restore a whole checkpoint")
+    if state.step > settings.steps:
+        raise UserError(
+            f"{settings.flags.output / 'checkpoints'} has a checkpoint of step {state.step:,}, and the run has "
+            f"{settings.steps:,} steps; restore settings.json and checkpoints of one run"
+        )
     # Without a time limit a run ends at its last step only. So it has become longer since.
     if settings.flags.max_hours is None and state.step < settings.steps:
         state.finished = False

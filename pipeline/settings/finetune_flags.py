@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from pipeline.tasks.own_tasks import OwnData
     from pipeline.tasks.task import Columns
 
+MAX_BATCH = 1 << 20
+"""Examples; more are a mistake, and would not fit into the memory of a host."""
 MAX_SEEDS = 1000
 EVALUATIONS, STEPS_BETWEEN = 20, 50
 """Defaults: the most evaluations in a run, and the fewest steps from one to the next."""
 _ENDINGS = ".csv, .tsv, .jsonl, .json, .parquet, or .conll of tagging"
+_batch = bounded(int, "batch size", lambda n: 1 <= n <= MAX_BATCH, f"at least 1 and at most {MAX_BATCH}")
 _seeds = bounded(int, "whole number", lambda n: 1 <= n <= MAX_SEEDS, f"at least 1 and at most {MAX_SEEDS}")
 
 
@@ -90,10 +93,10 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         below_one,
     )
     batch_size: int | None = flag(
-        "examples (windows of SQuAD, questions of RACE) in a step (default: Table 14; own files: 32)", None, positive
+        "examples (windows of SQuAD, questions of RACE) in a step (default: Table 14; own files: 32)", None, _batch
     )
     micro_batch_size: int | None = flag(
-        "examples of a micro-batch on one rank (default: a rank's part of the batch)", None, positive
+        "examples of a micro-batch on one rank (default: a rank's part of the batch)", None, _batch
     )
     dropout: float | None = flag("dropout inside the encoder (default: Table 14; own files: 0.1)", None, below_one)
     classifier_dropout: float = flag("dropout before the classifier", 0.1, below_one)
@@ -185,6 +188,8 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
     if flags.steps is not None and flags.epochs is not None:
         raise UserError("--steps and --epochs both say how long to train; drop one")
+    if flags.seed + (flags.seeds or 1) > 2**63:
+        raise UserError(f"--seed {flags.seed} and --seeds {flags.seeds} go beyond 2**63 - 1; give a smaller --seed")
     if flags.mirror is not None and flags.seeds is not None:
         raise UserError("--mirror is of one run, and --seeds makes several; give one of them")
     if flags.is_own_task:

@@ -88,15 +88,20 @@ def test_what_cannot_be_is_refused(begun, given, message):
         ([[4, 6]], 8, ["10-12"], "has been trained on batches up to 10; go back"),
         ([[20, 30]], 8, ["30-31"], "some of these batches are skipped already"),
         ([], 0, ["0-3"], "give the first and the last batch"),
+        ([], 0, ["41-41"], "the run ends with batch 40, so it never reads 41"),
+        ([], 0, ["40-50"], [(39, 50)]),
+        ([], 0, ["2-3", "42-42"], [(1, 3), (41, 42)]),  # two that are left out move the end
+        ([], 0, ["2-3", "43-43"], "the run ends with batch 42, so it never reads 43"),
+        ([[60, 62]], 8, [], [(60, 62)]),  # of a run that was longer
     ],
 )
 def test_batches_are_left_out_that_no_checkpoint_has_seen(recorded, made, words, expected):
     begun = earlier(made, 40, skipped_batches=recorded)
     if isinstance(expected, list):
-        assert list(skipped_batches_of(begun, words)) == expected
+        assert list(skipped_batches_of(begun, words, 40)) == expected
     else:
         with pytest.raises(UserError, match=expected):
-            skipped_batches_of(begun, words)
+            skipped_batches_of(begun, words, 40)
 
 
 def test_another_batch_is_named_by_its_own_message():

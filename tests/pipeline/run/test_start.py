@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.shared.outcome import differences
+from common.errors import UserError
 from pipeline import finetune, pretrain
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.distributed.rendezvous import Answer, _first_problem
@@ -110,3 +111,11 @@ def test_ranks_with_other_processors_are_refused_at_stage_0_alone(commands, corp
         monkeypatch.setattr(start, "processor", lambda processor=processor: processor)
         answers.append(Answer(rank, "ab"[rank], facts=dict(pretrain.prepare(flags, 2).facts)))
     assert _first_problem(answers)[: len(line) or None] == line
+
+
+def test_a_checkpoint_beyond_the_end_of_the_run_is_refused(tmp_path):
+    settings = SimpleNamespace(steps=9, flags=SimpleNamespace(output=tmp_path, max_hours=None))
+    saved = {"step": 9, "seconds": 1.0, "tokens": 5, "meter": None, "finished": True}
+    assert start._state_of(saved, settings).step == 9
+    with pytest.raises(UserError, match="has a checkpoint of step 1,000,000,000, and the run has 9 steps; restore"):
+        start._state_of(saved | {"step": 10**9}, settings)

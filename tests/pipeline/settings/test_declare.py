@@ -186,6 +186,22 @@ def test_the_shipped_file_of_flags_is_read():
     assert (flags.preset, flags.seed, flags.deterministic) == ("albert-base", 2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--batch-size 1048577", "argument --batch-size: 1048577 is not at least 1 and at most 1048576"),
+        ("--micro-batch-size 1000000000", "argument --micro-batch-size"),
+        (f"--seed {2**63 - 2} --seeds 3", "go beyond 2..63 - 1; give a smaller --seed"),
+    ],
+)
+def test_numbers_of_fine_tuning_have_bounds(tmp_path, words, message):
+    given = ["--task", "rte", "--init", str(tmp_path), "--data", str(tmp_path), "--output", str(tmp_path / "run")]
+    with pytest.raises(UserError, match=message):
+        finetune_flags.parse([*given, *words.split()])
+    last = [*given, "--batch-size", "1048576", "--seed", str(2**63 - 3), "--seeds", "3"]
+    assert finetune_flags.parse(last).batch_size == 1 << 20
+
+
 def test_timeouts_have_bounds():
     flags = pretrain_flags.parse([*PRETRAIN, "--host-timeout", "3600", "--hang-timeout", "0"])
     assert (flags.host_timeout, flags.hang_timeout) == (3600.0, 0.0)
