@@ -99,3 +99,17 @@ def test_an_empty_file_of_a_person_is_locked_and_stays(tmp_path: Path) -> None:
     assert lock.exists()
     with locks.holding(lock, tmp_path):
         pass
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_directory_that_a_command_left_empty_goes_again(tmp_path: Path, stays: bool) -> None:
+    out, own = tmp_path / "new" / "out", tmp_path / "own"
+    own.mkdir()
+    for place in (out, own):
+        with pytest.raises(UserError, match="damaged"), locks.holding(place / locks.LOCK, place, stays=stays):
+            raise UserError("the input is damaged")
+    assert not out.exists()
+    assert own.is_dir(), "a person has made it"
+    with locks.holding(out / locks.LOCK, out, stays=stays):
+        (out / "settings.json").write_text("{}")
+    assert {path.name for path in out.iterdir()} == {"settings.json", *([locks.LOCK] if stays else [])}
