@@ -54,12 +54,28 @@ def begin_command() -> None:
     is_module = sys.argv[:1] == ["-m"] and f"{module}.".startswith((f"{PREFIX}data_prep.", f"{PREFIX}pipeline."))
     if not is_module and Path(sys.argv[0] or "-").name != CONSOLE_SCRIPT:
         return
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.excepthook = _report
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _open_closed_streams() -> None:
+    """Opens on nothing what the caller has closed of stdin, stdout and stderr.
+
+    Python has None in its place, and the next file that is opened would take its number.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # which takes the lowest free number
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def begin_work() -> None:

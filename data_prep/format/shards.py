@@ -65,7 +65,12 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
     try:
         # The arrays keep the mapping alive. The file is closed, because a set of thousands of shards would use up the
         # file descriptors.
-        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        # Python opens it, because Arrow takes no name that is not UTF-8; Python's own mapping would keep it open.
+        with (
+            path.open("rb") as file,
+            pa.memory_map(f"/dev/fd/{file.fileno()}") as source,
+            pa.ipc.open_stream(source) as reader,
+        ):
             batch = reader.read_next_batch()
             batch.validate()
     except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
@@ -132,7 +137,7 @@ def write_shard(
         pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
     ]
     with replacing(path) as temporary:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
+        with temporary.open("wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
         described = describe_file(temporary, len(tokens_per_row))
     return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)

@@ -46,7 +46,7 @@ def open_input(path: Path) -> BinaryIO:
     """Opens a file for reading, decompressed according to its suffix."""
     kind = compression(path)
     if kind == "zst":
-        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
+        return io.BufferedReader(pa.CompressedInputStream(path.open("rb"), "zstd"))
     opener: Any = {"gz": gzip.open, "xz": lzma.open, "bz2": bz2.open, "": open}[kind]
     return opener(path, "rb")
 

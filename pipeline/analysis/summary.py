@@ -137,10 +137,11 @@ def curves_of(run: Path) -> "Figure":
     Raises:
         UserError: the directory holds no pre-training run, or no record of training.
     """
+    os.environ["MPLBACKEND"] = "agg"  # no display is needed; one that matplotlib does not know is an error
     import matplotlib  # half a second that a table need not wait
     from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")  # no display is needed
+    matplotlib.use("agg")
     record = read_record(run)
     training, evaluations = (metrics_file.read_records(run, split) for split in ("train", "eval"))
     if not isinstance(record, PretrainRecord) or not training:

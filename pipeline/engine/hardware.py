@@ -97,6 +97,22 @@ def missing_for_compilation() -> str:
     return f"torch.compile needs {' and '.join(missing)}" if missing else ""
 
 
+def check_accelerator() -> None:
+    """Reads DS_ACCELERATOR as DeepSpeed will: without capitals, and not at all if it is empty.
+
+    Raises UserError for an accelerator that this project does not know.
+    """
+    chosen = os.environ.get("DS_ACCELERATOR")
+    if chosen == "":
+        del os.environ["DS_ACCELERATOR"]
+    elif chosen is not None and chosen.lower() not in ("cpu", "cuda"):
+        raise UserError(
+            f"the environment variable DS_ACCELERATOR is {chosen[:40]!r}, neither cpu nor cuda; correct it, or unset it"
+        )
+    elif chosen is not None:
+        os.environ["DS_ACCELERATOR"] = chosen.lower()
+
+
 def check_gpus_are_usable() -> None:
     """Raises UserError if this host has a GPU that torch cannot use, unless DS_ACCELERATOR names another accelerator.
 

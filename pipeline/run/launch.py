@@ -60,6 +60,7 @@ def run_command(
     try:
         if "RANK" in os.environ:  # a launcher started this process
             launcher.watch()
+        hardware.check_accelerator()
         find_rank()
         world_size = int(os.environ["WORLD_SIZE"])
         raise_file_limit()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,15 @@ def test_no_file_stays_open(shard_directory: Path) -> None:
     kept = [rows.row(index) for index in range(len(rows))]
     assert len(os.listdir("/proc/self/fd")) == before
     assert kept[-1].tokens.sum() > 0  # the mapping is alive
+
+
+def test_a_directory_of_any_name_is_read(tmp_path: Path, shard_directory: Path) -> None:
+    """A name in Latin-1, as on old file systems: it is not UTF-8."""
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    shutil.copytree(shard_directory, place)
+    ours, theirs = shards.open_shards(place), shards.open_shards(shard_directory)
+    assert len(ours) == len(theirs)
+    assert (ours.row(0).tokens == theirs.row(0).tokens).all()
 
 
 def test_a_copy_reads_the_same(shard_directory: Path) -> None:

@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from common.errors import UserError
-from pipeline.engine.hardware import check_gpus_are_usable, detect_hardware, limit_compile_threads
+from pipeline.engine.hardware import (
+    check_accelerator,
+    check_gpus_are_usable,
+    detect_hardware,
+    limit_compile_threads,
+)
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.stand_ins import nvidia_smi
 
@@ -114,3 +119,18 @@ def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, is_native
         found = detect_hardware()
         assert (found.name, found.fp16, found.bf16) == ("some GPU", True, is_native)
         assert found.compiles is (capability == (8, 0))
+
+
+@pytest.mark.parametrize(("given", "becomes"), [("CPU", "cpu"), ("Cuda", "cuda"), ("cpu", "cpu"), ("", None)])
+def test_the_accelerator_is_read_without_capitals(
+    monkeypatch: pytest.MonkeyPatch, given: str, becomes: str | None
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", given)
+    check_accelerator()
+    assert os.environ.get("DS_ACCELERATOR") == becomes
+
+
+def test_an_unknown_accelerator_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "gpu7")
+    with pytest.raises(UserError, match="DS_ACCELERATOR is 'gpu7', neither cpu nor cuda; correct it, or unset it"):
+        check_accelerator()
