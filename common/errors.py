@@ -1,17 +1,23 @@
 """The exception for mistakes of the user."""
 
-from common.text import printable
+from common.text import printable, without_secrets
+
+MAX_CHARACTERS = 2000
+"""Of a message: it may quote a value of any length."""
 
 
 class UserError(ValueError):
     """A mistake that the user can correct. The message is one line: what is wrong, then what to do.
 
-    Command lines print the message without a traceback, and exit with status 2. It is made `printable`, because it
-    may contain names of files.
+    Command lines print the message without a traceback, and exit with status 2. It may quote what others wrote, such as
+    names of files, URLs and values. So it is made `printable`, has no secrets of URLs, and a long one lacks its middle.
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(printable(message))
+        line = printable(without_secrets(str(message)))
+        if len(line) > MAX_CHARACTERS:
+            line = f"{line[: MAX_CHARACTERS // 2]} ... {line[-MAX_CHARACTERS // 2 :]}"
+        super().__init__(line)
 
 
 def one_line(error: BaseException | str) -> str:

@@ -7,6 +7,10 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 """Control characters, line ends, bidirectional marks, and what UTF-8 cannot encode."""
 
 
+_USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@'\"]+(?=@)")
+_QUERY = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"?]*\?)[^\s'\"),;]+")
+
+
 def printable(text: object, keep: str = "") -> str:
     """Returns text as it may be shown, on one line: control characters and bidirectional marks are escaped.
 
@@ -16,6 +20,11 @@ def printable(text: object, keep: str = "") -> str:
         keep: characters that stay, such as line breaks of a whole page.
     """
     return _UNPRINTABLE.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(text))
+
+
+def without_secrets(text: str) -> str:
+    """Returns text in which URLs have neither user and password nor a query: these may be secrets."""
+    return _QUERY.sub(r"\1***", _USER.sub(r"\1***", text))
 
 
 def quantity(count: float, noun: str) -> str:

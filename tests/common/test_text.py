@@ -39,3 +39,24 @@ def test_text_of_others_cannot_control_a_terminal_or_a_page(letter: str) -> None
     assert printable(f"a\n{letter}b", keep="\n") == f"a\n{shown}b"
     assert str(UserError(f"{letter} is there")) == f"{shown} is there"
     assert markdown_table([letter], [[letter]]) == f"| {shown} |\n|---|\n| {shown} |"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("--mirror s3://key:secret@bucket/a: no", "--mirror s3://***@bucket/a: no"),
+        ("'https://u:p@h/a?sig=1&x=2' is", "'https://***@h/a?***' is"),
+        ("https://h/a?X-Amz-Signature=abc; copy", "https://h/a?***; copy"),
+        ("what? a=b; at me@example.org, s3://bucket/a", "what? a=b; at me@example.org, s3://bucket/a"),
+        ("s3://key@bucket", "s3://***@bucket"),
+    ],
+)
+def test_no_secret_of_a_url_is_in_a_message(message: str, shown: str) -> None:
+    assert str(UserError(message)) == shown
+
+
+def test_a_message_is_of_bounded_length() -> None:
+    line = str(UserError(f"row 3: the value {'x' * 900_000!r} is no number; correct it"))
+    assert len(line) < 2100
+    assert line.startswith("row 3: the value 'xxx")
+    assert line.endswith("xxx' is no number; correct it")
