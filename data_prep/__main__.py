@@ -63,7 +63,8 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         UserError: a mistake of the user.
         SystemExit: after --help.
     """
-    name = arguments[0] if arguments else "-"
+    arguments = arguments or ["--help"]
+    name = arguments[0]
     as_written = argparse.RawDescriptionHelpFormatter
     if name in JOBS:
         module = importlib.import_module(PREFIX + JOBS[name].module)

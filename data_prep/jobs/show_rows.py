@@ -1,18 +1,25 @@
-"""Prints rows of a shard set as text and pieces, part by part.
+"""Prints rows of a shard set as text and pieces, part by part, or the sentences of documents.
 
     python -m data_prep show DIR [-n 3] [--row N]
+    python -m data_prep show DIR [-n 3] --sentences
 
-It prints what a row stores. Training adds [CLS], [SEP], masks, and the swap of A and B when it reads a row;
+With --sentences, DIR was made by `extract`, and each line is a sentence: pairs are cut between these. Otherwise it
+prints what a row stores. Training adds [CLS], [SEP], masks, and the swap of A and B when it reads a row;
 `python -m pipeline.show DIR` prints those.
 """
 
 import argparse
+import itertools
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 from common.errors import UserError
+from common.text import printable, quantity
+from data_prep.corpus.documents import TRAIN
+from data_prep.corpus.work_units import open_corpus, read_column, read_texts_with_language
 from data_prep.format import shards
+from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
 
 WIDTH = 110
@@ -20,18 +27,36 @@ WIDTH = 110
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `python -m data_prep show`."""
-    parser.add_argument("directory", type=Path, metavar="DIR", help="shard set that `shards` wrote")
-    parser.add_argument("-n", type=int, default=3, metavar="N", help="number of rows (default: %(default)s)")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="shard set, or with --sentences documents")
+    parser.add_argument("-n", type=int, default=3, metavar="N", help="number of rows or documents (default: 3)")
     parser.add_argument("--row", type=int, metavar="N", help="first row; without it, the rows are spread over the set")
+    parser.add_argument("--sentences", action="store_true", help="show the sentences of the first documents")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints `args.n` rows."""
+    """Prints `args.n` rows, or the sentences of as many documents."""
+    if args.sentences:
+        print("\n".join(lines_of_documents(args)))
+        return
     rows = shards.open_shards(args.directory)
     vocabulary = shards.read_vocabulary(args.directory, rows.manifest)
     for index in rows_wanted(args, len(rows)):
         print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
     print("the swap and the masks are sampled in training: `python -m pipeline.show DIR` prints them")
+
+
+def lines_of_documents(args: argparse.Namespace) -> Iterator[str]:
+    """Yields the lines that show the first documents of the train split. UserError: there are none."""
+    if args.n < 1 or args.row is not None:
+        raise UserError("--sentences shows the first documents; give -n of 1 or more, and no --row")
+    corpus = open_corpus([args.directory], TRAIN)
+    of_units = ((unit, read_texts_with_language(unit), read_column(unit, "title")) for unit in corpus.units)
+    documents = ((*text, title) for _, texts, titles in of_units for text, title in zip(texts, titles, strict=True))
+    for number, (text, language, title) in enumerate(itertools.islice(documents, args.n)):
+        sentences = split_sentences(text, language)
+        yield f"document {number}, {quantity(len(sentences), 'sentence')}: {printable(title)}"
+        yield from (paragraph("    ", printable(sentence)) for sentence in sentences)
+        yield ""
 
 
 def rows_wanted(args: argparse.Namespace, count: int) -> list[int]:

@@ -18,7 +18,6 @@ def finish(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
         (["shards", "--seed", "1"], "the following arguments are required: --documents, --vocab, --out"),
         (["shards", "--sead", "1"], "unknown argument --sead; did you mean --seed?"),
         (["shrads"], "unknown job shrads; did you mean shards?"),
-        ([], "the following arguments are required: JOB"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(
@@ -29,3 +28,9 @@ def test_mistakes_are_one_line_and_status_2(
     assert out == ""
     assert err.startswith(f"error: {message}")
     assert err.count("\n") == 1
+
+
+def test_without_a_job_it_prints_the_jobs() -> None:
+    shown = run([])
+    assert shown.returncode == 0
+    assert all(f"    {job} " in shown.stdout for job in ("extract", "vocab", "shards"))

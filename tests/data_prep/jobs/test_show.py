@@ -46,6 +46,22 @@ def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) 
             main(["show", str(shard_directory), *options])
 
 
+def test_the_sentences_of_documents_are_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"title": "Dr. No", "text": "It is by Dr. No. He was born in 1962.\\nIt ends."}\n{"text": "Two."}\n'
+    )
+    words = ["--source", "jsonl", "--input", str(tmp_path / "a.jsonl"), "--title-field", "title"]
+    main(["extract", *words, "--out", str(tmp_path / "documents")])
+    capsys.readouterr()
+    main(["show", str(tmp_path / "documents"), "--sentences", "-n", "1"])
+    assert capsys.readouterr().out.splitlines() == [
+        "document 0, 3 sentences: Dr. No",
+        *("    It is by Dr. No.", "    He was born in 1962.", "    It ends.", ""),
+    ]
+    with pytest.raises(UserError, match="--sentences shows the first documents"):
+        main(["show", str(tmp_path / "documents"), "--sentences", "--row", "3"])
+
+
 def test_the_counts_are_those_of_the_rows(
     shard_directory: Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
 ) -> None:
