@@ -6,6 +6,7 @@ Legend of the shapes: B rows, M predictions in a row, V vocab_size, E embedding_
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -30,7 +31,7 @@ class MaskedTokenHead(nn.Module):
         self.activation = activation(config)
         self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # (V,)
-        self._sums_of_logits = compiled(_sums_of_logits, execution)
+        self._sums_of = compiled(sums_of_logits, execution)
 
     def forward(
         self, hidden: Tensor, word_embeddings: Tensor, labels: Tensor | None = None
@@ -43,8 +44,7 @@ class MaskedTokenHead(nn.Module):
         embedded = self.layer_norm(self.activation(self.dense(hidden)))  # (B, M, E)
         if labels is None:
             return linear(embedded, word_embeddings, self.bias)  # (B, M, V)
-        parameters = word_embeddings, self.bias
-        return chunked_sums(embedded.flatten(0, -2), *parameters, labels.flatten(), self._sums_of_logits)
+        return chunked_sums(embedded.flatten(0, -2), word_embeddings, self.bias, labels.flatten(), self._sums_of)
 
 
 class Pooler(nn.Module):
@@ -103,17 +103,15 @@ def classification_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:
     return ClassificationSums(loss, hits.sum(dtype=torch.float32), counted.sum(dtype=torch.float32))
 
 
-def _sums_of_logits(inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> ClassificationSums:
+def sums_of_logits(inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> ClassificationSums:
+    """`classification_sums` of the logits inputs weight^T + bias; see `chunked_sums` for the arguments."""
     return classification_sums(linear(inputs, weight, bias), labels)
 
 
-def chunked_sums(
-    inputs: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    labels: Tensor,
-    sums_of_logits: Callable[[Tensor, Tensor, Tensor, Tensor], ClassificationSums] = _sums_of_logits,
-) -> ClassificationSums:
+_Sums = Callable[[Tensor, Tensor, Tensor, Tensor], ClassificationSums]
+
+
+def chunked_sums(inputs: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, sums_of: _Sums) -> ClassificationSums:
     """`classification_sums` of the logits inputs weight^T + bias, of `CHUNK` predictions at a time.
 
     The forward pass keeps `inputs` alone, and the backward pass computes the logits again. torch's own
@@ -123,11 +121,9 @@ def chunked_sums(
     Args:
         inputs: (N, E), weight (V, E) and bias (V,) in one dtype.
         labels: int64 (N,), -100 where ignored.
-        sums_of_logits: computes one chunk, perhaps compiled.
+        sums_of: `sums_of_logits`, perhaps compiled.
     """
     chunks = zip(inputs.split(CHUNK), labels.split(CHUNK))  # (C, E) and (C,)
-    sums = [
-        checkpoint(sums_of_logits, chunk, weight, bias, chunk_labels, use_reentrant=False, preserve_rng_state=False)
-        for chunk, chunk_labels in chunks
-    ]
+    run = partial(checkpoint, sums_of, use_reentrant=False, preserve_rng_state=False)
+    sums = [run(chunk, weight, bias, chunk_labels) for chunk, chunk_labels in chunks]
     return ClassificationSums(*(torch.stack(part).sum() for part in zip(*sums)))

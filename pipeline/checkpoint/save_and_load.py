@@ -197,10 +197,8 @@ class Saver:
             self._save = None
 
     def _on_rank_0(self, tag: Path, work: Callable[[], T]) -> T:
-        """See `ControlGroup.on_rank_0`. Raises SaveFailed on all ranks."""
-        return self._control.on_rank_0(
-            work, files.WRITE_ERRORS, lambda fault: SaveFailed(retention.step_of(tag), fault)
-        )
+        step = retention.step_of(tag)
+        return self._control.on_rank_0(work, files.WRITE_ERRORS, lambda fault: SaveFailed(step, fault))
 
 
 def _run(function: Callable[[], T], in_thread: bool) -> "Future[T]":

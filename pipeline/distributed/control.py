@@ -15,21 +15,14 @@ from common.errors import UserError
 
 T = TypeVar("T")
 
+_Errors = tuple[type[Exception], ...]
+_Failure = Callable[[str], Exception]
 MAX_WAIT = timedelta(days=1)
 """Limit of a wait on the host: longer than reading all shards from a slow disk. The watch ends a job with a lost rank
 long before."""
 
 
-def gather_all(group: dist.ProcessGroup | None, value: T) -> list[T]:
-    """The values of all ranks, by rank, on all ranks: whatever pickle writes. Collective."""
-    if group is None:
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
-
-
-def attempt(work: Callable[[], T], errors: tuple[type[Exception], ...]) -> tuple[T | None, str]:
+def attempt(work: Callable[[], T], errors: _Errors) -> tuple[T | None, str]:
     """Calls `work` and returns its result, or the message of one of `errors`; "" if there was none."""
     try:
         return work(), ""
@@ -65,12 +58,7 @@ class ControlGroup:
 
         return finish
 
-    def all_or_raise(
-        self,
-        work: Callable[[], T],
-        errors: tuple[type[Exception], ...] = (UserError,),
-        failure: Callable[[str], Exception] = UserError,
-    ) -> T:
+    def all_or_raise(self, work: Callable[[], T], errors: _Errors = (UserError,), failure: _Failure = UserError) -> T:
         """Calls `work` on every rank and returns its result. If it fails on one rank, this fails on all.
 
         Args:
@@ -78,20 +66,12 @@ class ControlGroup:
             failure: makes the exception that all ranks raise, of the message of the lowest rank that failed.
         """
         result, problem = attempt(work, errors)
-        if first := next(filter(None, gather_all(self._group, problem)), ""):
+        if first := self.broadcast(next(filter(None, self.gather(problem) or []), "")):
             raise failure(first)
         return result  # type: ignore[return-value]
 
-    def on_rank_0(
-        self,
-        work: Callable[[], T],
-        errors: tuple[type[Exception], ...] = (UserError,),
-        failure: Callable[[str], Exception] = UserError,
-    ) -> T:
-        """Calls `work` on rank 0 and returns its result on all ranks. If it fails, this fails on all ranks.
-
-        See `all_or_raise` for the arguments.
-        """
+    def on_rank_0(self, work: Callable[[], T], errors: _Errors = (UserError,), failure: _Failure = UserError) -> T:
+        """Calls `work` on rank 0 and returns its result on all ranks. If it fails, all fail, see `all_or_raise`."""
         result, problem = self.broadcast(attempt(work, errors) if self.rank == 0 else None)
         if problem:
             raise failure(problem)

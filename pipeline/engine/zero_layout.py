@@ -26,7 +26,6 @@ from deepspeed import DeepSpeedEngine
 from torch import Tensor
 
 from common.errors import UserError
-from pipeline.distributed.control import gather_all
 from pipeline.engine import workarounds
 from pipeline.engine.lamb import Lamb, TensorSlice
 
@@ -146,7 +145,9 @@ def check_cover(name: str, elements: int, parts: Sequence[tuple[int, int]]) -> N
 
 def check_all_covered(engine: DeepSpeedEngine) -> None:
     """Checks that exactly one rank updates each element of each tensor. Collective. Raises RuntimeError."""
-    gathered = gather_all(process_group(engine), [(owned.start, owned.length) for owned in owned_slices(engine)])
+    group = process_group(engine)
+    gathered: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, [(owned.start, owned.length) for owned in owned_slices(engine)], group)
     for here, *parts in zip(slices(engine), *gathered, strict=True):
         check_cover(here.name, math.prod(here.shape), parts)
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import AlbertForPreTraining, ExecutionOptions
 from model.layers import heads
-from model.layers.heads import chunked_sums, classification_sums
+from model.layers.heads import chunked_sums, classification_sums, sums_of_logits
 from tests.model.examples import few_examples, random_ids, tiny_config
 
 
@@ -88,7 +88,7 @@ def test_chunks_give_the_sums_and_gradients_of_all_logits_without_them(
     (scale * whole).backward()
     chunked = [one.requires_grad_() for one in (inputs, weight, bias)]
     with Largest() as largest:
-        sums = chunked_sums(*chunked, labels)
+        sums = chunked_sums(*chunked, labels, sums_of_logits)
         (scale * sums.loss).backward()
     assert largest.elements == weight.numel()  # 1,800; one chunk has 1,200 logits, all have 3,300
     assert sums.loss.dtype == torch.float32
