@@ -30,7 +30,9 @@ def test_mistakes_are_one_line_and_status_2(
     assert err.count("\n") == 1
 
 
-def test_without_a_job_it_prints_the_jobs() -> None:
-    shown = run([])
-    assert shown.returncode == 0
-    assert all(f"    {job} " in shown.stdout for job in ("extract", "vocab", "shards"))
+def test_without_a_job_it_prints_the_jobs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        finish([], monkeypatch)
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"    {job} " in shown for job in ("extract", "vocab", "shards"))
