@@ -38,6 +38,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from common.rng import UniformStream
+
 IntArray = NDArray[np.int64]
 
 
@@ -96,7 +98,7 @@ def span_stops(
     end: int,
     capacity: int,
     short_probability: float,
-    generator: np.random.Generator,
+    generator: UniformStream,
     boundaries: list[int],
     begins_word: bytes,
 ) -> tuple[list[int], list[float]]:
@@ -122,7 +124,7 @@ def span_stops(
     rest = 0  # where the second part of a divided span ends
     while start < end:
         if used == len(uniforms):
-            uniforms = generator.random(((end - start) // capacity + 2, 4)).tolist()
+            uniforms = generator.take(4 * ((end - start) // capacity + 2)).reshape(-1, 4).tolist()
             used = 0
         short, place, division, cut = uniforms[used]
         used += 1
@@ -273,9 +275,9 @@ def make_pairs(
             tokens_left_out += stop - start
         else:
             ordinal = first_document + offset
-            generator = np.random.Generator(np.random.Philox(key=[seed, ordinal]))
+            generator = UniformStream(seed, ordinal)
             for begin, end in sections(boundaries, start, stop):
-                if generator.random() < 0.5:
+                if generator.take(1)[0] < 0.5:
                     spans, numbers = span_stops(
                         begin, end, capacity, short_probability, generator, boundaries, word_flags
                     )

@@ -147,8 +147,7 @@ def say_language(source: Source, origin: str) -> None:
     print(f"extract: language {source.language} ({origin})", flush=True)
     texts = (item.text for unit in source.units[:1] for item in source.read(unit) if isinstance(item, Document))
     sample = "\n".join(text[:_SAMPLE_CHARACTERS] for text in itertools.islice(texts, _SAMPLE_DOCUMENTS))
-    if other := other_language(sample, source.language):
-        known = source.language
+    if other := other_language(sample, known := source.language):
         print(f"warning: the first texts look like {other}, not {known}; if so, stop and give --language {other}")
 
 
@@ -192,12 +191,10 @@ def none_held_out(out: Path, manifest: DocumentsManifest) -> str:
     least = 1.0
     for file in manifest.files:
         with opened_part(out / file.name) as part:
-            ids = part.read(columns=["id"])["id"].to_pylist()
-        least = min(least, *map(held_out_above, ids), 1.0)
-    return (
-        f"--held-out {manifest.options['held_out']} holds out none of these documents; "
-        f"to hold out one, extract into another --out with --held-out {math.floor(least * 1000 + 1) / 1000}"
-    )
+            least = min(least, *map(held_out_above, part.read(columns=["id"])["id"].to_pylist()), 1.0)
+    enough = f"--held-out {math.floor(least * 1000 + 1) / 1000}"
+    none = f"--held-out {manifest.options['held_out']} holds out none of these documents"
+    return f"{none}; to hold out one, extract into another --out with {enough}"
 
 
 def is_complete(out: Path, plan: DocumentsManifest) -> bool:

@@ -25,6 +25,7 @@ from common.files.json_files import check_as, read_bytes, read_object
 from common.files.locks import beside
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 from common.progress_bar import Progress
+from common.rng import UniformStream
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.mpi.executor import Ranks, launch, run_job
@@ -32,6 +33,7 @@ from data_prep.mpi.ledger import describe_differences
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,
+    MAX_SENTENCE_BYTES,
     SPECIAL_PIECES,
     USER_SYMBOLS,
     default_coverage,
@@ -138,6 +140,18 @@ def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZA
         yield from filter(None, (normalize(sentence, normalization) for sentence in iterate_sentences(text, language)))
 
 
+def cut(sentence: str) -> list[str]:
+    """Returns a sentence, or its parts if SentencePiece would skip it as too long: cut at white space, if there is."""
+    if len(sentence.encode()) <= MAX_SENTENCE_BYTES:
+        return [sentence]
+    parts, limit = [], MAX_SENTENCE_BYTES // 4  # bytes of a character, at most
+    while len(sentence) > limit:
+        end = sentence.rfind(" ", 1, limit + 1)
+        parts.append(sentence[: end if end > 0 else limit])
+        sentence = sentence[len(parts[-1]) :].lstrip()
+    return [*parts, sentence] if sentence else parts
+
+
 def quotas(counts: list[int], max_total: int) -> list[int]:
     """Returns how many of each unit's sentences to take: all, or `max_total` altogether in proportion to `counts`."""
     total = sum(counts)
@@ -149,8 +163,7 @@ def quotas(counts: list[int], max_total: int) -> list[int]:
 
 def choose(count: int, quota: int, seed: int, unit: int) -> np.ndarray:
     """Draws `quota` of a unit's `count` sentences, uniformly without replacement: int64[quota], ascending."""
-    generator = np.random.Generator(np.random.Philox(key=[seed, 2**63 + unit]))
-    return np.sort(generator.choice(count, quota, replace=False, shuffle=False))
+    return np.sort(np.argsort(UniformStream(seed, 2**63 + unit).take(count), kind="stable")[:quota])
 
 
 def sample_sentences(
@@ -159,14 +172,16 @@ def sample_sentences(
     """On rank 0 returns the sampled sentences of each unit, one a line, and a description of the sample."""
     sizes = [unit.text_bytes for unit in corpus.units]
 
-    def count(_: int, unit: WorkUnit) -> int:
-        return sum(1 for _ in sentences_of(unit, normalization))
+    def count(_: int, unit: WorkUnit) -> tuple[int, int]:
+        parts = [len(cut(sentence)) for sentence in sentences_of(unit, normalization)]
+        return sum(parts), sum(number > 1 for number in parts)
 
-    counts = ranks.run(corpus.units, count, None, sizes=sizes, description="vocab: counting sentences")
+    found = ranks.run(corpus.units, count, None, sizes=sizes, description="vocab: counting sentences")
+    counts = [number for number, _ in found]
     wanted = ranks.on_root(lambda: quotas(counts, options["sentences"]))
 
     def sample(index: int, unit: WorkUnit) -> str:
-        sentences = list(sentences_of(unit, normalization))
+        sentences = [part for sentence in sentences_of(unit, normalization) for part in cut(sentence)]
         chosen = choose(len(sentences), wanted[index], options["seed"], index)
         return "\n".join(sentences[place] for place in chosen.tolist())
 
@@ -179,7 +194,8 @@ def sample_sentences(
             f"uniform without replacement, seed {options['seed']}"
         )
     characters = sum(len(text) - text.count("\n") for text in texts)
-    return texts, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
+    described = {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
+    return texts, described | {"cut": sum(long for _, long in found)}
 
 
 def _finish(
@@ -187,6 +203,8 @@ def _finish(
 ) -> None:
     """On rank 0: trains the vocabulary, and writes its files, the model last."""
     memory = f"it needs up to {BYTES_PER_CHARACTER * described['characters'] / 1e9:.1f} GB of memory"
+    if described["cut"]:
+        print(f"note: {described['cut']:,} sentences of more than {MAX_SENTENCE_BYTES:,} bytes were cut at white space")
     print(f"vocab: training {options['size']:,} pieces on {described['method']}; {memory}", flush=True)
     # The library says nothing on the way: sentences are counted while it reads them, then only the time goes on.
     with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:

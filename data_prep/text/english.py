@@ -34,6 +34,7 @@ _CANDIDATE = re.compile(
 _CLOSING = " \"'”’»)]}_*"
 _QUOTES = re.compile("[\"'”’»]")
 _NEXT_WORD = re.compile(r"""["'“‘«(\[{`*_]*([A-Z]\.|[\w’'-]*)""")  # with its stop if it is an initial
+_NUMBER = re.compile(r"[(\[{]*\d|[(\[{][IVXLC]+[)\]}]")
 _LAST_PART = re.compile(r"[^-–—/(]*$")
 _ACRONYM = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 
@@ -122,7 +123,7 @@ def _ends(here: _Candidate) -> bool:
         return here.stop.startswith("....") or here.next_word != "I"
     if not word.isalpha():
         word = _LAST_PART.search(word)[0]  # type: ignore[index]  # "Det.-Sgt", "thing?--Mr"
-    if word in _BINDING or (word in _NUMBERED and here.following.isdigit()):
+    if word in _BINDING or (word in _NUMBERED and _NUMBER.match(here.paragraph, here.after)):
         return False
     if word == "I" and not here.word_before("I ")[:1].isupper():  # "so say I. Draw", and not "World War I. Smith"
         return True

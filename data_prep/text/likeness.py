@@ -17,7 +17,8 @@ MIN_LETTERS = 400
 def other_language(text: str, language: str) -> str | None:
     """Returns the code of the language that a text looks like, if it does not look like `language`; None otherwise.
 
-    It does not if its script is another, or if another language has twice as many of its frequent words in the text.
+    It does not if its script is another, or if another language has twice as many of its frequent words in the text,
+    and more than 5 % of all words.
     None, too: the text is short, or the table lacks `language` or the language of the text.
     """
     letters = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha())
@@ -28,4 +29,5 @@ def other_language(text: str, language: str) -> str | None:
     counts = Counter(_WORD.findall(text.lower()))
     numbers = {other: sum(map(counts.__getitem__, words.split())) for other, words in languages.items()}
     best = max(numbers, key=numbers.__getitem__)
-    return None if code in numbers and 2 * numbers[code] >= numbers[best] else best
+    is_clear = 2 * numbers.get(code, 0) < numbers[best] and numbers[best] > 0.05 * counts.total()
+    return best if is_clear or code not in numbers else None

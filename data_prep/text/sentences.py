@@ -114,6 +114,7 @@ class _Rules:
     classes: dict[str, str]
     numbered: frozenset[str]
     starters: frozenset[str]
+    before_ordinals: frozenset[str]
     ordinals: str
     quotes: re.Pattern[str] | None
     tails: frozenset[str]
@@ -130,6 +131,7 @@ def _rules(language: str) -> _Rules:
         classes=classes,
         numbered=numbered,
         starters=frozenset(tables[1].get("starters", "").split()),
+        before_ordinals=frozenset(tables[1].get("before_ordinals", "").split()),
         ordinals=tables[1].get("ordinals", ""),
         quotes=re.compile(tables[1]["quotes"]) if "quotes" in tables[1] else None,
         tails=frozenset(word[-4:] for word in numbered.union(classes)),
@@ -198,18 +200,19 @@ def _ends(paragraph: str, match: re.Match[str], begin: int, rules: _Rules) -> bo
     if _WITHOUT_STOPS.match(word[-1:]):
         return False
     next_word = _NEXT_WORD.match(paragraph, start)[0]  # type: ignore[index]
-    kind = _class_of(word, next_word, rules)
+    kind = _class_of(word, before.rpartition(" ")[2], next_word, rules)
     if kind == "either":
         short = paragraph.count(" ", begin, min(first, begin + _LOOK_BACK)) <= _BLANKS
         return not short and paragraph[after] not in "—–-"
     return kind != "binding"
 
 
-def _class_of(word: str, next_word: str, rules: _Rules) -> str:
+def _class_of(word: str, before: str, next_word: str, rules: _Rules) -> str:
     """The class of a word with a full stop: "binding", "either", or "" for the end of a sentence."""
     small, number, starts = word.lower(), next_word[:1].isdigit(), next_word.lower() in rules.starters
     if word.isdigit() or (len(word) > 1 and _ROMAN.fullmatch(word)):
-        if starts or not rules.ordinals or (len(word) > 2 and word.isdigit()):
+        is_long = len(word) > 2 and word.isdigit() and before.lower() not in rules.before_ordinals
+        if starts or not rules.ordinals or is_long:
             return ""
         own = rules.ordinals in ("arabic" if word.isdigit() else "roman", "both")
         return "binding" if own or number else ""

@@ -196,12 +196,15 @@ _LOOSE_STOP = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,;]|(?<=\w\w ):)(?= [^.,;(]
 _LOOSE_STOP_IN_FRENCH = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,])(?= [^.,;(]|$)")
 _AT_START = re.compile(rf"^(?:{REMOVED}[\s{REMOVED}]*[.,;:]*\s*)+")
 # "a, ⌀, b": the later comma stays.
-_BEFORE_SEPARATOR = re.compile(rf"(?:(?<!\s)\s+)?[,;:]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)])")
+_BEFORE_SEPARATOR = re.compile(
+    rf"(?:(?<!\s)\s+)?[,;:、，；：]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)、，；：。）])"
+    rf"|(?<=[（「『]){REMOVED}[\s{REMOVED}]*[,;、，；：]\s*"
+)
 _BEFORE_STOP = re.compile(
     rf"(?<![\s{REMOVED}])(?=\s*{REMOVED})[\s{REMOVED}]++(?=[.,;:!?)\]’”](?:\s|$|[{REMOVED}\"'”’)\]]))"
 )
 # Each is found faster than the pattern above with its name, and is in every text in which that one matches.
-_HAS_BEFORE_SEPARATOR = re.compile(rf"[,;:]\s*{REMOVED}")
+_HAS_BEFORE_SEPARATOR = re.compile(rf"[,;:、，；：]\s*{REMOVED}|[（「『]{REMOVED}")
 _HAS_BEFORE_STOP = re.compile(rf"{REMOVED}\s*[.,;:!?)\]’”]")
 _AFTER_BLANK = re.compile(rf"{REMOVED}(?<=[\s(\[“‘]{REMOVED})[\s{REMOVED}]*")
 
@@ -242,7 +245,7 @@ def _keep_pronunciation(match: re.Match[str], reason: re.Pattern[str]) -> str:
     before = match.string[max(0, match.start() - 40) : match.start()]
     if match[0].startswith(PRONUNCIATION) and before.endswith(_QUOTING):
         return match[1]  # in quotation marks or brackets: the sentence is about it
-    return f" {match[1]}" if reason.search(before) else ""
+    return f" {match[1]}" if reason.search(before) else REMOVED
 
 
 def _repair_group(match: re.Match[str]) -> str:

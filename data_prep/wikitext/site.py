@@ -103,9 +103,9 @@ class Site:
     def has_article(self, title: str, namespace: str) -> bool:
         """Whether a page is in the namespace of articles, "0". Old exports (schema 0.3 and 0.4) do not name it: ""."""
         name, colon, _ = title.partition(":")
-        if namespace or not colon:
-            return namespace in ("0", "")
-        return bool(self.namespaces) and template_name(name) not in self.namespaces
+        return namespace in ("0", "") and (
+            bool(namespace) or not colon or (bool(self.namespaces) and template_name(name) not in self.namespaces)
+        )
 
     def lists_meanings(self, title: str, wikitext: str) -> bool:
         """Whether a page is a list of the meanings of its title.

@@ -113,12 +113,10 @@ def _converter() -> tuple[Any, Any]:
     rows += [(name, arguments, None) for arguments, listed in table["nothing"].items() for name in listed.split()]
     rows += [(name, "{", texts.get_macro_spec(other).simplify_repl) for name, other in table["same"].items()]
     shown = [latex2text.MacroTextSpec(name, text, discard=True) for name, _, text in rows]
-    texts.add_context_category("of the table", macros=shown, prepend=True)
-    read = [macrospec.MacroSpec(name, arguments) for name, arguments, _ in rows]
-    commands.add_context_category("of the table", macros=read, prepend=True)
+    texts.add_context_category("table", macros=shown, prepend=True)
+    commands.add_context_category("table", macros=[macrospec.MacroSpec(*row[:2]) for row in rows], prepend=True)
     texts.set_unknown_macro_spec(latex2text.MacroTextSpec("", UNKNOWN_AMOUNT))
-    converter = latex2text.LatexNodes2Text(texts, math_mode="text", strict_latex_spaces="based-on-source")
-    return converter, commands
+    return latex2text.LatexNodes2Text(texts, math_mode="text", strict_latex_spaces="based-on-source"), commands
 
 
 def _bracketed(term: str | None) -> str:

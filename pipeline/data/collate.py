@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from common.rng import as_uniforms
 from data_prep.format.shards import ShardRows, ShardSet
 from data_prep.text.vocabulary import MASK_ID
 from model.config import IGNORED_LABEL
@@ -135,7 +136,7 @@ class Collator:
             numbers = rng.random_rows(self.seed, rng.Purpose.SENTENCE_ORDER, *sampled, most)
             row = np.repeat(np.arange(len(found.pairs)), found.pairs)  # (N,)
             pair = np.arange(len(row)) - (np.cumsum(found.pairs) - found.pairs)[row]  # (N,) in its row
-            uniforms = rng.as_uniforms(numbers).reshape(len(numbers), -1, _DRAWS_PER_PAIR)[row, pair]  # (N, draws)
+            uniforms = as_uniforms(numbers).reshape(len(numbers), -1, _DRAWS_PER_PAIR)[row, pair]  # (N, draws)
             has_b = lengths[:, 2] > 0
             labels[has_b] = 0
             change = np.flatnonzero(has_b & (uniforms[:, 0] < 0.5))
@@ -186,7 +187,7 @@ class Collator:
         first = 2 * length + column  # (K,) which of the row's numbers
         batch.input_ids.reshape(-1)[written] = masking.corrupt(
             labels,
-            rng.as_uniforms(numbers[row, np.stack([first, first + chosen[row]])]),
+            as_uniforms(numbers[row, np.stack([first, first + chosen[row]])]),
             MASK_ID,
             FIRST_ORDINARY_ID,
             len(self.continues_word),

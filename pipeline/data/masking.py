@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.data.rng import as_uniforms
+from common.rng import as_uniforms
 
 MAX_NGRAM = 512  # words; the paper has 3, SpanBERT 10
 _INDEX_BITS = 11  # of a random number; longer rows need more

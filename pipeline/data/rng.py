@@ -1,16 +1,12 @@
-"""Random numbers that depend on their key only: not on the worker, the rank, the host, or earlier draws.
-
-The generator is Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Key and counter
-fix its stream. Only its raw 64-bit output is used: numpy guarantees that this does not change between versions.
-"""
+"""The random numbers of training: each purpose has streams of its own. `common/rng.py` has the generator."""
 
 import enum
-import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from common.rng import raw_numbers
 
 
 class Purpose(enum.IntEnum):
@@ -23,31 +19,9 @@ class Purpose(enum.IntEnum):
     CORPUS = 5
 
 
-class _OfThread(threading.local):
-    """The generator of each thread. Batches are made by several."""
-
-    def __init__(self) -> None:
-        self.generator = np.random.Philox(0)
-
-
-_of_thread = _OfThread()
-
-
 def random_uint64(seed: int, purpose: Purpose, epoch: int, index: int, count: int) -> NDArray[np.uint64]:
     """The first `count` 64-bit numbers of the stream (seed, purpose, epoch, index): uint64 (count,)."""
-    # A new generator would first read the system's entropy, which takes longer than the numbers. This one reads its
-    # state from Python's own numbers five times as fast as from arrays.
-    state: Any = {
-        "bit_generator": "Philox",
-        "state": {"counter": (0, 0, epoch, index), "key": (seed, purpose)},
-        "buffer": (0, 0, 0, 0),
-        "buffer_pos": 4,  # nothing is left in the buffer
-        "has_uint32": 0,
-        "uinteger": 0,
-    }
-    generator = _of_thread.generator
-    generator.state = state
-    return generator.random_raw(count)
+    return raw_numbers((seed, purpose), (epoch, index), count)
 
 
 def random_rows(
@@ -58,11 +32,6 @@ def random_rows(
     for row, (epoch, index) in enumerate(zip(epochs, indices)):
         numbers[row] = random_uint64(seed, purpose, epoch, index, count)
     return numbers
-
-
-def as_uniforms(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Random 64-bit numbers as float64 in [0, 1), 53 bits each."""
-    return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:

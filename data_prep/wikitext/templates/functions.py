@@ -149,9 +149,8 @@ def coordinates(arguments: Arguments) -> str:
     if arguments.get("display", "inline").strip() in ("title", "t"):
         return REMOVED
     parts = list(itertools.takewhile(_COORDINATE.fullmatch, arguments.positional))
-    if len(parts) == 2:  # signed degrees of latitude and longitude
-        (latitude, longitude), south, west = parts, parts[0][0] in "-−", parts[1][0] in "-−"
-        parts = [latitude.lstrip("-−"), "NS"[south], longitude.lstrip("-−"), "EW"[west]]
+    if len(parts) == 2:
+        return f"{parts[0]}°, {parts[1]}°"
     text, place = "", 0
     for part in parts:
         text += f"{part} " if part in "NSEW" else f"{part}{'°′″'[place]}"

@@ -77,8 +77,8 @@ class Scripted:
     def __init__(self, first: list[float]) -> None:
         self.first = first
 
-    def random(self, shape: tuple[int, int]) -> np.ndarray:
-        return np.array([self.first] + [[0.9, 0.5, 0.5, 0.75]] * (shape[0] - 1))
+    def take(self, count: int) -> np.ndarray:
+        return np.array(self.first + [0.9, 0.5, 0.5, 0.75] * (count // 4 - 1))
 
 
 def stops_of(

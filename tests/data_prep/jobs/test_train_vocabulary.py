@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.jobs.train_vocabulary import choose, quotas
+from data_prep.jobs.train_vocabulary import choose, cut, quotas
 from data_prep.text.vocabulary import Vocabulary
 
 
@@ -34,6 +34,37 @@ def test_each_sentence_is_as_likely_as_another() -> None:
         drawn[chosen] += 1
     # 2000 draws of probability 0.2: mean 400, deviation 18.
     assert abs(drawn - 400).max() < 5 * 18
+
+
+@given(
+    st.lists(st.sampled_from(["a", "word", "né", "語語", "😀" * 9, "x" * 40]), min_size=1, max_size=40).map(" ".join)
+)
+def test_what_is_too_long_is_cut_at_white_space(sentence: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("data_prep.jobs.train_vocabulary.MAX_SENTENCE_BYTES", 48)
+        parts = cut(sentence)
+    assert all(0 < len(part.encode()) <= 48 and part == part.strip() for part in parts)
+    assert "".join(parts).replace(" ", "") == sentence.replace(" ", "")
+    assert (len(parts) == 1) == (len(sentence.encode()) <= 48)
+    if max(map(len, sentence.split())) <= 12:
+        assert " ".join(parts) == sentence
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_text_without_sentence_ends_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str], others: int) -> None:
+    """SentencePiece skips what is longer than 65,536 bytes, and had nothing left, or the rest only."""
+    lexicon = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst"]
+    text = " ".join(lexicon[number * 7 % 150] for number in range(18_000))
+    lines = [text, *(f"It is line {number}." for number in range(others))]
+    (tmp_path / "a.txt").write_text("\n\n".join(lines))
+    main(["extract", "--source", "text", "--input", str(tmp_path / "a.txt"), "--out", str(tmp_path / "documents")])
+    vocab(tmp_path / "documents", tmp_path / "v.model", "--size", "60")
+    sample = json.loads((tmp_path / "v.json").read_text())["sample"]
+    assert sample["cut"] == 1
+    assert sample["characters"] > 0.99 * len(text)
+    assert "note: 1 sentences of more than 65,536 bytes were cut at white space" in capsys.readouterr().out
+    pieces = Vocabulary.load(tmp_path / "v.model").pieces
+    assert sum(len(piece.strip("▁")) > 1 for piece in pieces[13:]) > 10
 
 
 def vocab(documents: Path, out: Path, *options: str) -> None:

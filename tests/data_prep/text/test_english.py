@@ -15,6 +15,9 @@ from data_prep.text import english
 from data_prep.text.sentences import split_sentences
 
 CASES = [
+    "See Smith et al. [2004] and Jones et al. (2005).|It is by Smith et al.|The work is good.",
+    "See fig. (3), eq. (5), eqs. [6], sec. (2).|Pages: pp. [12], p. (3), vol. [II], no. (4).|He said no.|(He left.)",
+    "It ended.|(5 people stayed.)|He went on page.|[II] is next.|In No. (IV) it is.",
     "It was Mr. Will.|He left Mrs. Bates at St. Mary's.|Dr. No came.",
     "She won Jeopardy! where nobody had.|He hosts Jeopardy! Masters now.",
     '"Stop!" cried Emma.|"I will not."|He went.',

@@ -207,5 +207,24 @@ def test_a_sentence_that_lacks_no_amount_stays(language: str, sentence: str, pro
     assert to_prose(sentence, site=site_of(language)) == prose
 
 
+@pytest.mark.parametrize(
+    ("page", "prose"),
+    [
+        ("ベルリン（Berlin、{{IPA-de|x}}、伯林）は首都である。", "ベルリン（Berlin、伯林）は首都である。"),
+        ("ベルリン（{{IPA-de|x}}、伯林）は首都である。", "ベルリン（伯林）は首都である。"),
+        ("ベルリン（{{Flagicon|X}}、伯林、{{efn|x}}）は首都である。", "ベルリン（伯林）は首都である。"),
+        ("柏林（英語：{{IPA|x}}，德語：柏林）是首都，很大。", "柏林（英語，德語：柏林）是首都，很大。"),
+        ("都市、{{IPA-de|x}}、首都である。", "都市、首都である。"),
+    ],
+)
+def test_where_a_reading_was_no_comma_is_doubled(page: str, prose: str) -> None:
+    assert to_prose(page, site=site_of("ja")) == prose
+
+
+def test_works_about_somebody_are_no_prose() -> None:
+    page = "Abc def ghi jkl.\n== Sekundärliteratur ==\n* Anna Schmidt: Das Leben. Verlag, Berlin 1990.\n"
+    assert to_prose(page, site=site_of("de")) == "Abc def ghi jkl."
+
+
 def test_a_joiner_stays_where_it_is_part_of_a_word() -> None:
     assert "क्‍ष" in to_prose("यह क्‍ष का एक रूप है।", site=site_of("hi"))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from common.rng import as_uniforms
 from data_prep.format.shards import ShardRow
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from model.layers.heads import IGNORED_LABEL
@@ -40,7 +41,7 @@ def parts_of(row: ShardRow) -> list[tuple[list[int], ...]]:
 
 
 def _uniforms(collator: Collator, purpose: rng.Purpose, epoch: int, row: int, count: int) -> NDArray[np.float64]:
-    return rng.as_uniforms(rng.random_uint64(collator.seed, purpose, epoch, row, count))
+    return as_uniforms(rng.random_uint64(collator.seed, purpose, epoch, row, count))
 
 
 def _arrange(collator: Collator, epoch: int, row: int) -> list[Pair]:
