@@ -33,7 +33,10 @@ class SourceRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusRecord:
-    """One set of training shards: the end of its path, its share of the rows, and the counts of its manifest."""
+    """One set of training shards: the end of its path, its share of the rows, and what its manifest says.
+
+    language: codes of the languages of the documents, separated by a comma; "" in older records.
+    """
 
     name: str
     weight: Positive
@@ -42,6 +45,7 @@ class CorpusRecord:
     rows: Count
     max_seq_length: Count
     sources: list[SourceRecord]
+    language: str = ""
 
 
 @dataclass(frozen=True)

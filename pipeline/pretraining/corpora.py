@@ -54,6 +54,7 @@ class Corpora:
                 tokens=shards.manifest.counts.tokens,
                 rows=shards.manifest.counts.rows,
                 max_seq_length=shards.manifest.max_seq_length,
+                language=shards.manifest.language,
                 sources=check_as(shards.manifest.sources, list[SourceRecord], "manifest.json", "make the shards again"),
             )
             for name, shards, weight in zip(names_of(self.directories), self.sets, self.weights)

@@ -40,7 +40,7 @@ class ExportOptions:
 
     Attributes:
         license: identifier as on the hub, such as "apache-2.0"; "other" if it is not stated.
-        languages: codes such as "en"; none if they are not stated.
+        languages: codes such as "en"; none for those of the text of pre-training, if they are recorded.
     """
 
     license: str = "other"
@@ -73,7 +73,7 @@ def model_card(
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == "other" else None,
-        language=list(options.languages) or None,
+        language=list(options.languages or _languages(pretraining)) or None,
         library_name="transformers" if in_layout else None,
         pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
         tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
@@ -103,6 +103,12 @@ def model_card(
         in_layout=in_layout,
     )
     return printable(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip(), keep="\n") + "\n"
+
+
+def _languages(pretraining: PretrainRecord | None) -> list[str]:
+    """The languages of the training text, as far as they are recorded, each once."""
+    corpora = () if pretraining is None else pretraining.corpora
+    return list(dict.fromkeys(code for corpus in corpora for code in corpus.language.split(",") if code))
 
 
 def plain(value: object) -> str:

@@ -166,3 +166,14 @@ def test_text_of_the_records_is_only_text(corpus, tmp_path):
     assert not re.findall("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", card)
     assert ModelCard(card).data.to_dict()["license"] == "other"
     assert rows_of(card, "Cost")[-1][1] == r"2 of a \| b \# heading \<script\>\x1b\[2J\u2066"
+
+
+def test_the_languages_are_those_of_the_text(corpus, tmp_path):
+    corpora = [
+        dataclasses.replace(runs.CORPUS, name=name, language=codes) for name, codes in (("a", "de,en"), ("b", "de"))
+    ]
+    for name, given, expected in (("known", corpora, ["de", "en"]), ("older", [runs.CORPUS], None)):
+        runs.pretraining(tmp_path / name, corpus.vocabulary, (1,), recorded={"corpora": given})
+        assert ModelCard(exported(tmp_path, name, tmp_path / "out" / name)).data.to_dict().get("language") == expected
+        words = ("--language", "fr")
+        assert ModelCard(exported(tmp_path, name, tmp_path / "fr" / name, *words)).data.to_dict()["language"] == ["fr"]
