@@ -1,8 +1,9 @@
 """Says when a model knows only how frequent tokens are, which is where small rates leave an ALBERT."""
 
+import functools
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,12 @@ class Plateau(Callback):
     """Prints a note once if the MLM loss stays where no context is used, on rank 0.
 
     Args:
-        losses: see `context_free_losses`.
+        losses: gives `context_free_losses`; called once there are enough lines, because it reads rows.
         warmup_steps: before which nothing is said.
     """
 
-    def __init__(self, run: TrainingRun, losses: tuple[float, float], warmup_steps: int) -> None:
-        self._run, (self._low, self._high), self._warmup = run, losses, warmup_steps
+    def __init__(self, run: TrainingRun, losses: Callable[[], tuple[float, float]], warmup_steps: int) -> None:
+        self._run, self._losses, self._warmup = run, functools.cache(losses), warmup_steps
         self._lines: deque[float] = deque(maxlen=LINES)
         self._said = False
 
@@ -65,15 +66,17 @@ class Plateau(Callback):
         self._lines.append(record["mlm_loss"])
         if len(self._lines) == LINES and self.is_one(list(self._lines)):
             self._said = True
+            low, high = self._losses()
             self._run.say(
                 f"note: the MLM loss stays near {sum(self._lines) / LINES:.2f}. A model that knows only how frequent "
-                f"tokens are has {self._low:.2f} to {self._high:.2f}, so this one uses no context yet. If it goes on, "
+                f"tokens are has {low:.2f} to {high:.2f}, so this one uses no context yet. If it goes on, "
                 "start again with --model-args initial_attention=neighbours embedding_initializer_range=0.1, or "
                 "another learning rate (docs/troubleshooting.md)"
             )
 
     def is_one(self, losses: list[float]) -> bool:
         """Whether these losses are a plateau."""
-        inside = all(self._low * (1 - TOLERANCE) <= loss <= self._high * (1 + TOLERANCE) for loss in losses)
+        low, high = self._losses()
+        inside = all(low * (1 - TOLERANCE) <= loss <= high * (1 + TOLERANCE) for loss in losses)
         half = len(losses) // 2
         return inside and sum(losses[half:]) / (len(losses) - half) >= (1 - FALL) * sum(losses[:half]) / half

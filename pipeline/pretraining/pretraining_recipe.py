@@ -1,5 +1,6 @@
 """Pre-training as a `Recipe`; with a teacher, distillation."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -135,7 +136,7 @@ class PretrainRecipe(Recipe):
         assert isinstance(task, PreTraining)
         if self.teacher is not None or not run.is_rank_0:
             return ()
-        losses = context_free_losses(task.training, self.settings.masking)
+        losses = functools.partial(context_free_losses, task.training, self.settings.masking)
         return [Plateau(run, losses, self.settings.warmup_steps)]
 
     def throughput(self, task: TrainingTask, world_size: int) -> Throughput:

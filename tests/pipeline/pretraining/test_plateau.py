@@ -53,7 +53,7 @@ def notes(losses, warmup_steps=0):
     """What is said while these losses are logged, with the number of the line."""
     state, said = SimpleNamespace(step=0), []
     run = SimpleNamespace(state=state, say=lambda line: said.append((state.step, line)))
-    callback = Plateau(run, (5.5, 6.0), warmup_steps)
+    callback = Plateau(run, lambda: (5.5, 6.0), warmup_steps)
     for loss in losses:
         state.step += 1
         callback.on_log({"mlm_loss": loss}, False)
