@@ -37,7 +37,9 @@ endif
 RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
 DEMO := demo
-DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books $(DEMO)/documents/api
+SOURCES := wikipedia books api
+DOCUMENTS := $(addprefix $(DEMO)/documents/,$(SOURCES))
+HELD_OUT := $(addprefix $(DEMO)/shards/held_out/,$(SOURCES))
 DEMO_STEPS ?= 2000
 STUDY := study
 STUDENT := student
@@ -45,17 +47,22 @@ STUDENT_HOURS ?= 1
 
 .PHONY: help demo study student test test-fast environment style lint audit lock bill gpu clean
 
+# The held-out text of one source, with the line break that separates two commands.
+define held_out_shards
+python -m data_prep shards --documents $(DEMO)/documents/$(1) --split held_out --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/held_out/$(1) --max-seq-length 128
+
+endef
+
 demo: environment
 	python -m data_prep sample --out $(DEMO)/sample
 	python -m data_prep extract --source wikipedia --input $(DEMO)/sample/wikipedia --out $(DEMO)/documents/wikipedia --held-out 0.05
 	python -m data_prep extract --source books --input $(DEMO)/sample/books --out $(DEMO)/documents/books --held-out 0.05
 	python -m data_prep extract --source jsonl --input $(DEMO)/sample/api --out $(DEMO)/documents/api --id-field id --title-field title --held-out 0.03
 	python -m data_prep vocab --documents $(DOCUMENTS) --out $(DEMO)/vocabulary.model --size 2000
-	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/train --max-seq-length 128 --keep-similar
-	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --split held_out --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/held_out --max-seq-length 128
+	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/train --max-seq-length 128
+	$(foreach source,$(SOURCES),$(call held_out_shards,$(source)))
 	python -m data_prep verify $(DEMO)/shards/train
-	python -m data_prep verify $(DEMO)/shards/held_out
-	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(DEMO)/shards/held_out --deepspeed_config ds_configs/demo.json --output $(DEMO)/run --mask-probability 0.3 --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
+	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(HELD_OUT) --deepspeed_config ds_configs/demo.json --output $(DEMO)/run --mask-probability 0.3 --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
 	python -m pipeline.export --run $(DEMO)/run --out $(DEMO)/albert-tiny
 	python -m pipeline.predict --run $(DEMO)/run --top-k 3 --mask "I pray you, my [MASK]." "Returns a list of [MASK]." "one or [MASK] tags"
 	@python -m pipeline.evaluate summary --run $(DEMO)/run --export $(DEMO)/albert-tiny --curves $(DEMO)/curves.png

@@ -36,7 +36,7 @@ def demo(tmp_path_factory, sample_corpus):
     """
     directory = tmp_path_factory.mktemp("demo")
     (directory / "sample").symlink_to(sample_corpus)
-    result = make("demo", f"DEMO={directory}", "DEMO_STEPS=30", f"DOCUMENTS={directory}/documents/wikipedia")
+    result = make("demo", f"DEMO={directory}", "DEMO_STEPS=30", "SOURCES=wikipedia")
     assert result.returncode == 0, result.stdout + result.stderr
     return directory, result
 
