@@ -2,16 +2,22 @@
 
 from common.text import printable
 
+MAX_MESSAGE = 2000
+"""Characters."""
+
 
 class UserError(ValueError):
     """A mistake that the user can correct. The message is one line: what is wrong, then what to do.
 
     Command lines print the message without a traceback, and exit with status 2. It is made `printable`, because it
-    may contain names of files.
+    may contain names of files. The middle of a message that quotes very long values is left out.
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(printable(message))
+        text = printable(message)
+        super().__init__(
+            text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE // 2]} ... {text[-MAX_MESSAGE // 2 :]}"
+        )
 
 
 def one_line(error: BaseException | str) -> str:
