@@ -5,10 +5,12 @@ a model is pre-trained on, the names of special pieces are plain text. The file 
 `transformers` opens. Equal vocabularies give equal bytes.
 """
 
+import functools
 import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,15 @@ CONTINUES = "##"
 """The mark of a piece that continues a word."""
 
 _CONFIG_FILE = "tokenizer_config.json"
+_CONFIG_KEYS = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+"""Our rules and their keys in tokenizer_config.json."""
+_GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""The classes of `transformers` that follow tokenizer.json alone."""
+_CAPITAL = re.compile("[A-Z]")
 _NORMALIZER, _SPLITTER = "BertNormalizer", "BertPreTokenizer"
 
 # Each rank encodes, and a rank forks; threads of the library would be too many, and would make it warn.
@@ -58,8 +69,14 @@ class WordPieceRules:
     @property
     def normalization(self) -> Normalization:
         """What of it is kept in the records of shards and runs."""
-        strips = self.lowercase if self.strip_accents is None else self.strip_accents
-        return Normalization(keep_case=not self.lowercase, keep_accents=not strips, of_bert=True)
+        return Normalization(
+            keep_case=not self.lowercase, keep_accents=not self.effective["strip_accents"], of_bert=True
+        )
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """The rules by name, with what decides accents if None is given."""
+        return vars(self) | {"strip_accents": self.lowercase if self.strip_accents is None else self.strip_accents}
 
 
 class WordPieceVocabulary(Vocabulary):
@@ -108,13 +125,13 @@ class WordPieceVocabulary(Vocabulary):
             pieces = content.decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8 text") from None
-        given = _read_config(directory)
-        rules = WordPieceRules(
-            lowercase=given.get("do_lower_case", True),
-            strip_accents=given.get("strip_accents"),
-            handle_chinese_chars=given.get("tokenize_chinese_chars", True),
-        )
-        return cls([piece.removesuffix("\r") for piece in pieces], rules)
+        pieces = [piece.removesuffix("\r") for piece in pieces]
+        given = _read_config(directory) or {}
+        if "do_lower_case" not in given and any(
+            piece not in SPECIAL_PIECES and _CAPITAL.search(piece) for piece in pieces
+        ):
+            _note_case(directory)
+        return cls(pieces, WordPieceRules(**_configured(given)))
 
     @classmethod
     def of_tokenizer(cls, contents: Mapping[str, Any], directory: Path) -> "WordPieceVocabulary":
@@ -122,7 +139,8 @@ class WordPieceVocabulary(Vocabulary):
 
         Raises:
             ValueError: it splits or normalises text in another way than BERT, has more added tokens, or contradicts
-                the tokenizer_config.json beside it, which `transformers` follows.
+                the tokenizer_config.json beside it: `transformers` follows that, and its defaults for what it leaves
+                out, unless it names a class that reads tokenizer.json alone.
         """
         model, normalizer, splitter = (contents.get(part) or {} for part in ("model", "normalizer", "pre_tokenizer"))
         kinds = tuple(part.get("type") if isinstance(part, dict) else None for part in (normalizer, splitter))
@@ -137,8 +155,18 @@ class WordPieceVocabulary(Vocabulary):
         given = {name: normalizer[name] for name in vars(WordPieceRules()) if name in normalizer}
         longest = model.get("max_input_chars_per_word", WordPieceRules.max_input_chars_per_word)
         rules = WordPieceRules(**given, max_input_chars_per_word=longest)
-        if _read_config(directory).get("do_lower_case") is (not rules.lowercase):
-            raise ValueError(f"and {_CONFIG_FILE} beside it differ: lowercase is {rules.lowercase} in the first only")
+        config = _read_config(directory)
+        if config is None and (directory / "config.json").exists():  # a model for `transformers`, not shards of ours
+            config = {}
+        if config is not None and config.get("tokenizer_class") not in _GENERAL_CLASSES:
+            theirs = WordPieceRules(**_configured(config))
+            for name, key in _CONFIG_KEYS.items():
+                if rules.effective[name] != theirs.effective[name]:
+                    said = "is" if key in config else "is by default"
+                    raise ValueError(
+                        f"and {_CONFIG_FILE} beside it differ: {name} is {rules.effective[name]} in the first, and "
+                        f"{key} {said} {theirs.effective[name]}; set {key} in {_CONFIG_FILE} as the model was trained"
+                    )
         return cls(sorted(ids, key=ids.__getitem__), rules)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -155,10 +183,26 @@ class WordPieceVocabulary(Vocabulary):
         return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIAL_PIECES)])
 
 
-def _read_config(directory: Path) -> dict[str, Any]:
-    """The contents of the tokenizer_config.json in `directory`; nothing if there is none."""
+def _read_config(directory: Path) -> dict[str, Any] | None:
+    """The contents of the tokenizer_config.json in `directory`; None if there is none."""
     path = directory / _CONFIG_FILE
-    return read_object(path, "restore it beside the vocabulary") if path.exists() else {}
+    return read_object(path, "restore it beside the vocabulary") if path.exists() else None
+
+
+def _configured(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules that a tokenizer_config.json gives; `transformers` has our defaults. null is a default, too."""
+    return {name: config[key] for name, key in _CONFIG_KEYS.items() if config.get(key) is not None}
+
+
+@functools.cache
+def _note_case(directory: Path) -> None:
+    """Says once, on the first rank, that capitals are not kept."""
+    if os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
+        print(
+            f"note: {directory} has pieces with capitals, but no do_lower_case in a {_CONFIG_FILE}; text becomes lower "
+            'case, as in `transformers`. Write {"do_lower_case": false} there to keep capitals',
+            file=sys.stderr,
+        )
 
 
 def _tokenizer(ids: dict[str, int], rules: WordPieceRules) -> tokenizers.Tokenizer:

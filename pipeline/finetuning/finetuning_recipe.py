@@ -162,6 +162,8 @@ class FinetuneRecipe(Recipe):
             subject.append(f"labels: {shown}{', ...' if len(named.labels) > 20 else ''}")
             if len({label.casefold() for label in named.labels}) < len(named.labels):
                 subject.append("note: some labels differ in capitals only; is each a class of its own?")
+            if note := named.kind.note(named.labels):
+                subject.append(f"note: {note}")
         details = [
             f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
             f"{settings.rate_reason}; longest sequence {settings.max_length}"

@@ -49,7 +49,7 @@ def predict(args: argparse.Namespace) -> Rows:
     predictor = open_predictor(args.run)
     task = predictor.require_task()
     columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
-    table = read_rows(args.input)
+    table = read_rows(args.input, columns.text)
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, task.kind.record_names)
     examples = read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
@@ -134,10 +134,13 @@ def read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T
     return made
 
 
-def read_rows(source: str) -> Table:
-    """The rows of a table in a file, or of JSON Lines, CSV or TSV in standard input. UserError: broken content."""
+def read_rows(source: str, column: str | None = None) -> Table:
+    """The rows of a table in a file, or of JSON Lines, CSV or TSV in standard input. UserError: broken content.
+
+    `column` is one that will be read, see `read_table`.
+    """
     if source != PIPE:
-        return read_table(Path(source))
+        return read_table(Path(source), (column,))
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:

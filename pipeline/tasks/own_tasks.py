@@ -86,7 +86,8 @@ def _tables(data: OwnData) -> dict[str, Table]:
     """The table of each split."""
     name = data.data or ""
     if files := dict(data.files) or _files_in(Path(name)):
-        return {split: read_table(path) for split, path in files.items()}
+        named = (data.columns.text, data.columns.label)
+        return {split: read_table(path, named) for split, path in files.items()}
 
     def load(subsets: Sequence[str]) -> Any:
         import datasets

@@ -169,6 +169,6 @@ def _label_of(value: Any, order: Sequence[str]) -> Any:
 
 def _index_of(text: str, place: str) -> str:
     """The index of an example in a test file. Raises UserError, which names `place`, for other text."""
-    if not text.isdecimal():
-        raise UserError(f"{place}: the index {text!r} is no whole number; correct the line, or get the file again")
+    if not (text.isascii() and text.isdecimal()):
+        raise UserError(f"{place}: the index {text!r:.80} is no whole number; correct the line, or get the file again")
     return text

@@ -1,6 +1,8 @@
 """Turns the rows of a table into examples, by the columns that the user names, and finds the labels in them."""
 
+import decimal
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -14,6 +16,8 @@ MAX_LABELS = 1000
 """A column with more different values is no label."""
 MAX_NAMED = 10
 """Labels that a message names."""
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 Labelling = Literal["required", "optional", "ignored"]
 """What is done with the column of labels: training and dev rows need one, test rows may have one."""
@@ -58,7 +62,7 @@ class ExampleRow:
 
     def _check_text(self, value: Any, name: str) -> str:
         if not isinstance(value, str):
-            raise self.mistake(f"{name} is {value!r}, not a text; correct it, or check --data and --task")
+            raise self.mistake(f"{name} is {value!r:.80}, not a text; correct it, or check --data and --task")
         return value
 
     def check_list(self, column: str, value: Any) -> Sequence[Any]:
@@ -71,7 +75,7 @@ class ExampleRow:
         """The name of one label, see `name_of`; None for a missing one, which only test rows may have."""
         if isinstance(value, (list, tuple, dict)):
             raise self.mistake(
-                f"column {self.columns.label!r} holds {value!r}, which is no single label; correct it, "
+                f"column {self.columns.label!r} holds {value!r:.80}, which is no single label; correct it, "
                 "or check --task and --label-column"
             )
         name = name_of(value)
@@ -85,10 +89,10 @@ class ExampleRow:
         if name is None:
             return None
         if name not in labels:
+            known = ", ".join(f"{label!r:.80}" for label in labels[:MAX_NAMED])
             more = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
             raise self.mistake(
-                f"the label {name!r} is none of {', '.join(map(repr, labels[:MAX_NAMED]))}{more}; correct it, or check "
-                "--task and the training examples"
+                f"the label {name!r:.80} is none of {known}{more}; correct it, or check --task and the training rows"
             )
         return labels.index(name)
 
@@ -96,13 +100,10 @@ class ExampleRow:
         """The label of a regression; None for a missing one."""
         if self.name_of(self.label) is None:
             return None
-        try:
-            number = math.nan if isinstance(self.label, bool) else float(self.label)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
+        number = number_of(self.label)
         if not abs(number) <= 1e18:  # fp32 adds up their squares
             raise self.mistake(
-                f"column {self.columns.label!r} holds {self.label!r}, which is no number; correct it, "
+                f"column {self.columns.label!r} holds {self.label!r:.80}, which is no number; correct it, "
                 "or use --task classification"
             )
         return number
@@ -120,6 +121,18 @@ def name_of(value: Any) -> str | None:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return unicodedata.normalize("NFC", str(value)).strip() or None
+
+
+def number_of(value: Any) -> float:
+    """The number that a cell holds, also as text in ASCII digits; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | decimal.Decimal):
+        return math.nan
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
@@ -166,7 +179,7 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
             f"{table.source}: column {columns.label!r} holds {count if names else 'no label'}, and a task needs 2 to "
             f"{MAX_LABELS:,}; check --label-column"
         )
-    are_numbers = all(name.removeprefix("-").isdecimal() and len(name) < 20 for name in names)
+    are_numbers = all(re.fullmatch("-?[0-9]{1,19}", name) for name in names)
     return given or tuple(sorted(names, key=lambda name: (int(name) if are_numbers else 0, name)))
 
 

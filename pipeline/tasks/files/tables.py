@@ -16,7 +16,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,19 @@ class Table:
         return f"{self.source}, {self.unit} {self.numbers[index]}"
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, named: Sequence[str | None] = ()) -> Table:
     """Reads a file by the ending of its name.
 
+    Args:
+        named: the columns that will be read; those of CoNLL may be numbers.
     Raises:
         UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
     """
     ending = path.suffix.lower()
     if ending not in READERS:
         raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
-    table = READERS[ending](path)
+    by_number = any(name is not None and name.isdecimal() for name in named)
+    table = _conll(path, by_number) if ending == ".conll" else READERS[ending](path)
     if not table.rows:
         raise UserError(f"{path} holds no row; name another file")
     return table
@@ -175,24 +178,71 @@ def _refuse_repeated(columns: Sequence[str], place: str) -> None:
         raise UserError(f"{place}: two columns are called {name!r:.80}; rename one")
 
 
-def _conll(path: Path) -> Table:
-    """The first word of a line is the token, and the last one its tag. Lines with -DOCSTART- are left out."""
-    rows: list[Row] = []
-    numbers: list[int] = []
-    # A token may have other blanks, such as one that does not break.
-    lines = [re.findall(r"[^ \t\r]+", line) for line in read_text(path).split("\n")]
+CONLL_U = ("id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc")
+"""Our names of the columns of CoNLL-U; those of the form and of the universal part of speech are our defaults."""
+_COUNT = re.compile(r"\d+(?:[-.]\d+)?(?=\t|$)")
+_TAG = re.compile(r"[Oo]|[BIESLUMWbi][-_].+|.+[-_][BIESLUMW]")
+
+
+def _conll(path: Path, by_number: bool = False) -> Table:
+    """One token in each line. Comments and lines with -DOCSTART- are left out.
+
+    The first word of a line is the token, and the last one its tag, unless this is not clear: see `_conll_columns`.
+    """
+    text = read_text(path)
+    of_tokens = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
+    is_conll_u = len(of_tokens) > 0 and all(line.count("\t") == 9 and _COUNT.match(line) for line in of_tokens)
+    # A token may have other blanks, such as one that does not break; one of CoNLL-U may have any.
+    split = re.compile(r"[^\t\r]+" if is_conll_u else r"[^ \t\r]+").findall
+    lines = [split(line) for line in text.split("\n")]
     lines = [[] if words[:1] == ["-DOCSTART-"] else words for words in lines]
-    width = len(next(filter(None, lines), []))
+    width = len(next((words for words in lines if words and not words[0].startswith("#")), []) or max(lines, key=len))
+    tags = {words[-1] for words in lines if len(words) == width and not words[0].startswith("#")}
+    sentences: list[list[list[str]]] = []
+    numbers: list[int] = []
     for is_sentence, group in itertools.groupby(enumerate(lines, start=1), lambda line: bool(line[1])):
-        if is_sentence:
-            sentence = list(group)
-            for number, words in sentence:
-                if len(words) != width:
-                    raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
-            numbers.append(sentence[0][0])
-            columns = {"tokens": 0, "tags": -1} if width > 1 else {"tokens": 0}
-            rows.append({name: [words[place] for _, words in sentence] for name, place in columns.items()})
-    return Table(str(path), ("tokens", "tags") if width > 1 else ("tokens",), rows, numbers)
+        sentence = itertools.dropwhile(lambda line: _is_comment(line[1], width, tags), group if is_sentence else ())
+        rows = []
+        for number, words in sentence:
+            if len(words) != width:
+                raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
+            if is_conll_u and not words[0].isdecimal():  # a range of words, or one that is not in the text
+                continue
+            numbers += [] if rows else [number]
+            rows.append(words)
+        sentences += [rows] if rows else []
+    columns = {str(place + 1): place for place in range(width)}
+    columns = columns if by_number else _conll_columns(sentences, width, is_conll_u) or columns
+    rows_of_file = [
+        {name: [words[place] for words in sentence] for name, place in columns.items()} for sentence in sentences
+    ]
+    return Table(str(path), tuple(columns), rows_of_file, numbers)
+
+
+def _is_comment(words: list[str], width: int, tags: Collection[str]) -> bool:
+    """Whether a line at the beginning of a sentence is a comment, and not the token "#"."""
+    is_marked = words[0].startswith("#") and (
+        words[0] in ("#", "#begin", "#end") or " " in words[0] or words[1:2] == ["="]
+    )
+    return is_marked and not (len(words) == width and words[-1] in tags)
+
+
+def _conll_columns(sentences: Sequence[Sequence[Sequence[str]]], width: int, is_conll_u: bool) -> dict[str, int]:
+    """The columns of a CoNLL file by name; none if it is not clear which they are.
+
+    It is not if the first column counts, if another column than the last one holds entities, or if the last one has
+    more different words than the first one.
+    """
+    if is_conll_u and width == len(CONLL_U):
+        return {name: place for place, name in enumerate(CONLL_U)}
+    if width < 2:
+        return {"tokens": 0}
+    words = [{line[place] for sentence in sentences for line in sentence} for place in range(width)]
+    marks = [all(map(_TAG.fullmatch, of_column)) for of_column in words]
+    begins = all(re.fullmatch(r"[01]|[01][-.]\d+", sentence[0][0]) for sentence in sentences)
+    counts = begins and len(words[0]) > 1 and all(map(_COUNT.fullmatch, words[0]))
+    is_unclear = not marks[-1] and (any(marks) or len(words[-1]) > len(words[0]))
+    return {} if counts or is_unclear else {"tokens": 0, "tags": width - 1}
 
 
 READERS: dict[str, Callable[[Path], Table]] = {

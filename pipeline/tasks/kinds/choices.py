@@ -171,6 +171,6 @@ def _right_option(row: ExampleRow, labels: Sequence[str]) -> int | None:
         if name in names:
             return names.index(name)
     raise row.mistake(
-        f"the right choice {name!r} is none of {', '.join(map(repr, labels))}, nor a number from 0 to "
+        f"the right choice {name!r:.80} is none of {', '.join(map(repr, labels))}, nor a number from 0 to "
         f"{len(labels) - 1}, nor a letter; correct it"
     )

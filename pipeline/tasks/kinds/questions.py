@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from data_prep.text.text_encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.data.packed_rows import sequence_length
-from pipeline.tasks.files.rows import ExampleRow
+from pipeline.tasks.files.rows import ExampleRow, name_of, number_of
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kind import Features, Kind, Statistic
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Question, Span, squad, squad_scores
@@ -306,20 +306,25 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
 
     The column has a text, a list of them, or a list of objects with "text" and "answer_start", also as an object of
     lists, as in the data sets of SQuAD. The column `STARTS` may have the places; without them it is the first one.
+    Empty texts alone are no answer.
     """
     given, starts = row.value(row.columns.label), row.value(STARTS)
     if isinstance(given, dict):
-        starts = given.get(STARTS)
-        given = given.get("text")
-    answers: Sequence[Any] = given if isinstance(given, list | tuple) else [] if given is None else [given]
-    places = starts if isinstance(starts, list | tuple) else [starts] * len(answers)
-    for answer, place in zip(answers, places):
-        if isinstance(answer, dict):
-            place = answer.get(STARTS)
-            answer = answer.get("text")
-        if not isinstance(answer, str):
-            raise row.mistake(f"the answer {answer!r:.80} is no text; correct it, or leave it empty if there is none")
-        if place is None:
+        given, starts = _text_and_place(row, given)
+    texts = list(given) if isinstance(given, list | tuple) else [given]
+    places = list(starts) if isinstance(starts, list | tuple) else [starts]
+    if texts and all(isinstance(text, dict) for text in texts):
+        texts, places = map(list, zip(*(_text_and_place(row, text) for text in texts)))
+    if all(name_of(place) is None for place in places):
+        places = [None] * len(texts)
+    if len(texts) != len(places):
+        raise row.mistake(f"{len(texts)} answers, but {len(places)} of {STARTS}; give each answer its own, or none")
+    if all(text is None or (isinstance(text, str) and not text.strip()) for text in texts):
+        return
+    for answer, place in zip(texts, places):
+        if not isinstance(answer, str) or not answer.strip():
+            raise row.mistake(f"the answer {answer!r:.80} is no text; correct it, or leave all empty if there is none")
+        if name_of(place) is None:
             found = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
             place = found.start() if found else passage.find(answer)
             if place < 0:
@@ -327,18 +332,25 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
                     f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; copy it from there, or "
                     "leave it empty if there is none"
                 )
-        try:
-            start = int(place)
-        except (TypeError, ValueError, OverflowError):
+        start = number_of(place)
+        if not start.is_integer():
             message = f"{STARTS} is {place!r:.80}, which is no whole number; correct it, or leave it out"
-            raise row.mistake(message) from None
+            raise row.mistake(message)
+        start = int(start)
         there = passage[max(0, start) :][: len(answer)]
-        if start < 0 or not answer or there != answer:
+        if start < 0 or there != answer:
             raise row.mistake(
-                f"the row says that {answer!r} is at character {start} of its passage, where {there!r} is; correct "
-                f"{STARTS}, or leave it out"
+                f"the row says that {answer!r:.80} is at character {start} of its passage, where {there!r:.80} is; "
+                f"correct {STARTS}, or leave it out"
             )
         yield answer, start
+
+
+def _text_and_place(row: ExampleRow, answer: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Text and place of an answer that is an object, or of several, as lists."""
+    if "text" not in answer:
+        raise row.mistake(f'the answer {str(answer)!r:.80} has no "text"; correct it, or leave it empty')
+    return answer["text"], answer.get(STARTS)
 
 
 class ConditionedSpans(Spans):

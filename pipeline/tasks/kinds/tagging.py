@@ -5,7 +5,7 @@ continuation (I) of what it begins (B), for programs that join the tags of piece
 model's sequence is divided into windows, so that each token gets a tag. Entities are counted as `seqeval` and
 CoNLL-2000's script count them: an entity is right if its type and both of its ends are. A tag is "O", or a prefix and a
 type, such as "B-PER". The prefix is B (first token), I (inside), E (last) or S (single). An I or E that continues no
-entity of its type begins one.
+entity of its type begins one. `in_bies` reads the other ways to write such tags.
 """
 
 import re
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall")
 OUTSIDE = "O"
 """The tag of a token that has no piece, if the task has such a tag; otherwise its first tag."""
-_TAG = re.compile("O|[BIES]-.+", re.DOTALL)
+SCHEMES = {"BIES": "BIES", "BILU": "BIES", "BMES": "BIES", "BMEW": "BIES"}
+"""The letters of each scheme of tags, and what they are in BIES. IOB, IOE and plain B are parts of the first."""
+_PREFIXED = re.compile(r"([A-Z])(?:[-_:/](.+))?", re.DOTALL | re.IGNORECASE)
+_SUFFIXED = re.compile(r"(.+)[-_:/]([A-Z])", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -72,16 +75,17 @@ class TagFeatures:
         self.examples = len(examples)
         self._ids = np.array([example.id for example in examples])
         self._token_counts = np.array([len(example.tokens) for example in examples], dtype=np.int64)
-        outside = task.labels.index(OUTSIDE) if OUTSIDE in task.labels else 0
+        tags = in_bies(task.labels) or list(task.labels)
+        outside = tags.index(OUTSIDE) if OUTSIDE in tags else 0
         self._without_piece = np.eye(len(task.labels), dtype=np.float32)[outside]  # (C,) logits
         self._pieces = EncodedTexts(vocabulary, [token for example in examples for token in example.tokens])
         self._capacity = max_length - 2
         self._lengths = np.minimum(self._pieces.lengths, self._capacity)  # (tokens,)
         labels = [example.labels or [IGNORED_LABEL] * len(example.tokens) for example in examples]
         self._labels = np.concatenate([np.array(of_text, dtype=np.int64) for of_text in labels])  # (tokens,)
-        inside = [label.replace("B-", "I-", 1) if label.startswith("B-") else label for label in task.labels]
+        inside = [tag.replace("B-", "I-", 1) if tag.startswith("B-") else tag for tag in tags]
         self._continued = np.array(
-            [task.labels.index(name) if name in task.labels else number for number, name in enumerate(inside)]
+            [tags.index(tag) if tag in tags else number for number, tag in enumerate(inside)]
         )  # (C,) the tag of the further pieces of a token
         self._windows = self._make_windows()
         lengths = [2 + self._lengths[start:end].sum() for start, end in self._windows]
@@ -149,9 +153,26 @@ class TagFeatures:
         return Logits(self._ids, logits, labels, lengths=self._token_counts)
 
 
-def is_entity_scheme(labels: Sequence[str]) -> bool:
-    """Whether the tags mark entities; otherwise each token has a class of its own, such as a part of speech."""
-    return all(_TAG.fullmatch(label) for label in labels) and any(label != "O" for label in labels)
+def in_bies(labels: Sequence[str]) -> list[str] | None:
+    """The tags as "O" or B-TYPE, I-TYPE, E-TYPE and S-TYPE; None if they do not mark entities.
+
+    Known are the `SCHEMES`, with the letter before or behind the type or without a type, in small letters too, and with
+    -, _, : or / between letter and type. Tags that are none of these are classes, such as parts of speech.
+    """
+    marked = [label for label in labels if label.upper() != OUTSIDE]
+    for pattern, letter, type_ in ((_PREFIXED, 1, 2), (_SUFFIXED, 2, 1)):
+        found = [match for label in marked if (match := pattern.fullmatch(label))]
+        letters = {match[letter].upper() for match in found}
+        types = {match[type_] or "" for match in found}
+        if not found or len(found) < len(marked) or ("" in types and (len(types) > 1 or not letters & set("BI"))):
+            continue
+        for scheme, bies in SCHEMES.items():
+            if letters <= set(scheme):
+                names = {
+                    match[0]: f"{bies[scheme.index(match[letter].upper())]}-{match[type_] or ''}" for match in found
+                }
+                return [names.get(label, OUTSIDE) for label in labels]
+    return None
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
@@ -174,7 +195,7 @@ def entity_counts(task: Task, predictions: Logits) -> NDArray[np.int64]:
     """(N, 3): of each text the number of entities that are right, predicted and true."""
     assert predictions.labels is not None
     assert predictions.lengths is not None
-    names, ends = np.array(task.labels, dtype=object), np.cumsum(predictions.lengths)[:-1]  # (C,), (N - 1,)
+    names, ends = np.array(in_bies(task.labels), dtype=object), np.cumsum(predictions.lengths)[:-1]  # (C,), (N - 1,)
     texts = zip(*(np.split(names[tags], ends) for tags in (predictions.predictions(), predictions.labels)))
     pairs = [(entities(ours.tolist()), entities(true.tolist())) for ours, true in texts]
     return np.array([(len(ours & true), len(ours), len(true)) for ours, true in pairs], dtype=np.int64)
@@ -205,7 +226,13 @@ class Tagging(LogitsKind):
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """See `Kind.choose_metrics`."""
-        return (*ENTITY_METRICS, "accuracy") if is_entity_scheme(labels) else ("accuracy", "f1_macro")
+        return (*ENTITY_METRICS, "accuracy") if in_bies(labels) else ("accuracy", "f1_macro")
+
+    def note(self, labels: Sequence[str]) -> str:
+        """See `Kind.note`."""
+        if in_bies(labels):
+            return ""
+        return "each tag is scored by itself; entities need tags such as B-PER, I-PER and O, all of one scheme"
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TagExample:
         """See `Kind.read_row`."""

@@ -1,5 +1,6 @@
 """WordPiece: the tokens of `transformers`, special pieces at any ids, and what is refused."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -168,10 +169,73 @@ def test_a_tokenizer_config_that_contradicts_the_file_is_refused(said: bool | No
     (tmp_path / "tokenizer.json").write_text(json.dumps(FILE))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": said}))
     if said is False:
-        with pytest.raises(UserError, match="lowercase is True in the first only"):
+        with pytest.raises(
+            UserError, match="lowercase is True in the first, and do_lower_case is False; set do_lower_case"
+        ):
             Vocabulary.load(tmp_path)
     else:
         assert Vocabulary.load(tmp_path).normalization == WordPieceRules().normalization
+
+
+PIECES = [*SPECIAL_PIECES, "a", "A", "\u00e9", "\u00c9", "e", "E", "\u4e2d", "\u6587", "##\u6587", "\u4e2d\u6587"]
+RULES = [
+    WordPieceRules(),
+    WordPieceRules(lowercase=False),
+    WordPieceRules(strip_accents=False),
+    WordPieceRules(lowercase=False, strip_accents=True),
+    WordPieceRules(handle_chinese_chars=False),
+]
+
+
+@pytest.mark.parametrize("rules", [None, *RULES], ids=str)
+@pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"do_lower_case": False},
+        {"do_lower_case": True, "strip_accents": None},
+        {"strip_accents": False},
+        {"tokenize_chinese_chars": False},
+    ],
+    ids=str,
+)
+def test_the_ids_are_those_of_transformers_or_the_files_are_refused(
+    config: dict[str, Any], name: str | None, rules: WordPieceRules | None, tmp_path: Path
+) -> None:
+    if rules is None:
+        (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
+    else:
+        (tmp_path / "tokenizer.json").write_bytes(WordPieceVocabulary(PIECES, rules).serialized)
+    named = config | ({} if name is None else {"tokenizer_class": name})
+    if named:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    vocabulary = None
+    with contextlib.suppress(UserError):
+        vocabulary = Vocabulary.load(tmp_path)
+    if vocabulary is None:
+        assert rules is not None
+        assert name != "PreTrainedTokenizerFast"
+        with pytest.raises(UserError, match=r"in tokenizer_config\.json as the model was trained"):
+            Vocabulary.load(tmp_path)
+        return
+    if rules is not None or name != "PreTrainedTokenizerFast":  # that class does not read a vocab.txt
+        text = "A a \u00c9 \u00e9 \u4e2d\u6587 E"
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path).tokenize(text)
+        assert [vocabulary.pieces[piece] for piece in vocabulary.encode([text])[0]] == theirs
+
+
+def test_a_note_says_that_capitals_are_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
+    assert Vocabulary.load(tmp_path).normalization == WordPieceRules().normalization
+    Vocabulary.load(tmp_path)
+    assert (
+        capsys.readouterr().err.count("has pieces with capitals, but no do_lower_case in a tokenizer_config.json") == 1
+    )
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    Vocabulary.load(tmp_path)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

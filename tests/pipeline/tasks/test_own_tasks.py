@@ -259,3 +259,124 @@ def test_hidden_labels_of_a_test_file(tmp_path):
     numbers, hidden = ({"text": TEXTS, "label": label} for label in ([1, 2, 3, 4], [1.5, None, float("nan"), 2]))
     _, splits = read("--task", "regression", *files(tmp_path, numbers, test=hidden, ending="jsonl"))
     assert [example.label for example in splits["test"]] == [1.5, None, None, 2.0]
+
+
+NAMED = r'name the labels that a text has, such as \["sports", "arts"\]'
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[0, 1, 0], [1, 0, 0], [0, 0, 1], [1, 1, 0]],
+        [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]],
+        [[0.25, 0.75], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]],
+        [[True, False], [False, True], [True, False], [False, True]],
+        [["0", "1"], ["1", "0"], ["0", "1"], ["1", "0"]],
+        [[0], [1], [0], [1]],
+        ["0,1", "1,0", "0,1", "1,0"],
+        ["[0, 1]", "[1, 0]", "[0, 1]", "[1, 0]"],
+        ["True, False", "False, True", "True, False", "False, True"],
+        ["0 1 0", "1 0 0", "0 0 1", "1 1 0"],
+        ["0;1", "1;0", "0;1", "1;0"],
+    ],
+)
+def test_a_number_for_each_label_is_no_list_of_labels(tmp_path, labels, ending):
+    words = files(tmp_path, {"text": TEXTS, "labels": labels}, ending=ending)
+    with pytest.raises(UserError, match=f"column 'labels' holds values such as .*{NAMED}"):
+        read("--task", "multi-label", *words)
+
+
+def test_a_label_is_named_once_in_a_row(tmp_path):
+    good = {"text": TEXTS, "labels": [["a"], ["a", "b"], [], ["b"]]}
+    for labels in (["b", "a", "b "], "a, b, a", ["a", "a"]):
+        wrong = {"text": TEXTS, "labels": [*good["labels"][:3], labels]}
+        for splits in ((wrong,), (good, wrong)):
+            words = files(tmp_path, *splits, ending="jsonl")
+            with pytest.raises(UserError, match=rf"line 4: column 'labels' has the label '[ab]' twice; {NAMED}"):
+                read("--task", "multi-label", *words)
+
+
+def test_labels_that_are_numbers_stay_names(tmp_path):
+    columns = {"text": TEXTS, "labels": [[0, 1], [1], [], [2, 0]]}  # not as many in each row
+    task, splits = read("--task", "multi-label", *files(tmp_path, columns, ending="jsonl"))
+    assert (task.labels, splits["train"][3].label) == (("0", "1", "2"), (2, 0))
+
+
+NONE = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"answer": {"text": ["party"], "answer_start": []}}, (("party", 4),)),
+        ({"answer": {"text": ["party"]}}, (("party", 4),)),
+        ({"answer": {"text": ["art", "an"], "answer_start": [None, 21]}}, (("art", 13), ("an", 21))),
+        ({"answer": {"text": "art", "answer_start": 24}}, (("art", 24),)),
+        ({"answer": ["art"], "answer_start": []}, (("art", 13),)),
+        ({"answer": "art", "answer_start": [24]}, (("art", 24),)),
+        ({"answer": "art", "answer_start": NONE}, (("art", 13),)),
+        ({"answer": "art", "answer_start": " "}, (("art", 13),)),
+        ({"answer": "art", "answer_start": 24.0}, (("art", 24),)),
+        ({"answer": [""]}, ()),
+        ({"answer": " "}, ()),
+        ({"answer": {"text": [""], "answer_start": [-1]}}, ()),
+        ({"answer": {"text": [], "answer_start": []}}, ()),
+        ({"answer": {"text": None, "answer_start": None}}, ()),
+        ({"answer": [{"text": "", "answer_start": -1}]}, ()),
+        ({"answer": "", "answer_start": 0}, ()),
+    ],
+)  # fmt: skip
+def test_the_answers_of_a_row(tmp_path, given, found):
+    columns = {"question": ["What?"], "context": [PASSAGE], **{name: [value] for name, value in given.items()}}
+    task, splits = read("--task", "question-answering", *files(tmp_path, columns, ending="jsonl"))
+    assert (splits["train"][0].answers, task.kind.name) == (found, "spans" if found else "conditioned_spans")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"answer": {"text": ["art", "an"], "answer_start": [24]}}, "2 answers, but 1 of answer_start; give each"),
+        ({"answer": {"text": ["art"], "answer_start": [24, 13]}}, "1 answers, but 2 of answer_start"),
+        ({"answer": {"text": [], "answer_start": [24]}}, "0 answers, but 1 of answer_start"),
+        ({"answer": ["art", "an"], "answer_start": 24}, "2 answers, but 1 of answer_start"),
+        ({"answer": {"texts": ["art"], "answer_start": [24]}}, 'has no "text"; correct it'),
+        ({"answer": [{"answer": "art"}]}, 'has no "text"; correct it'),
+        ({"answer": ["art", ""]}, "the answer '' is no text; correct it, or leave all empty"),
+        ({"answer": "art", "answer_start": 24.5}, "answer_start is 24.5, which is no whole number"),
+        ({"answer": "art", "answer_start": True}, "answer_start is True, which is no whole number"),
+        ({"answer": "art", "answer_start": "2_4"}, "answer_start is '2_4', which is no whole number"),
+        ({"answer": "art", "answer_start": "٢٤"}, "which is no whole number"),
+    ],
+)
+def test_answers_that_contradict_themselves(tmp_path, given, message):
+    columns = {"question": ["What?"], "context": [PASSAGE], **{name: [value] for name, value in given.items()}}
+    with pytest.raises(UserError) as error:
+        read("--task", "question-answering", *files(tmp_path, columns, ending="jsonl"))
+    assert "line 1: " in str(error.value)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("label", ["1_0", "٣", "1e", "0x1f", "nan", "inf", "--1"])
+def test_numbers_of_a_regression_are_plain(tmp_path, label):
+    words = files(tmp_path, {"text": TEXTS, "label": ["1", "-2.5e-1", "+.5", label]}, ending="jsonl")
+    with pytest.raises(UserError, match=f"line 4: column 'label' holds '{label}', which is no number"):
+        read("--task", "regression", *words)
+
+
+def test_long_values_are_not_quoted_in_full(tmp_path):
+    long = "x" * 900_000
+    asked = {"question": ["What?"], "context": [PASSAGE]}
+    for words, columns, more in (
+        ("classification", GOOD, GOOD | {"label": [long, "x", "y", "y"]}),
+        ("classification", GOOD | {"text": ["a", "b", [long], "c"]}, None),
+        ("regression", GOOD | {"label": [1, 2, 3, long]}, None),
+        ("classification", {long: TEXTS, "label": [1, 2, 3, 1]}, None),
+        ("question-answering", asked | {"answer": [long]}, None),
+        ("question-answering", asked | {"answer": ["art"], "answer_start": [long]}, None),
+        ("multi-label", GOOD | {"labels": [[long, long], ["x"], ["y"], []]}, None),
+        ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, long]}, None),
+    ):
+        with pytest.raises(UserError) as error:
+            read("--task", *words.split(), *files(tmp_path, columns, more, ending="jsonl"))
+        assert len(str(error.value)) <= 2100

@@ -114,3 +114,75 @@ def test_two_columns_of_one_name_in_parquet(tmp_path):
     pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet: two columns are called 'text'; rename one"):
         read_table(tmp_path / "a.parquet")
+
+
+def conll(directory, *lines):
+    path = directory / "a.conll"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return read_table(path)
+
+
+def test_comments_of_conll(tmp_path):
+    for comment in (
+        ("# id 5f domain=en",),
+        ("# sent_id = 3", "# text = EU rejects"),
+        ("#\thttp://a.org [2009-10-17]",),
+        ("#begin document (a); part 000",),
+        ("#sent_id = 3",),
+        ("# 3",),
+    ):
+        table = conll(tmp_path, *comment, "EU B-ORG", "rejects O", "", *comment, "# O", "Peter B-PER", "", *comment)
+        assert [row["tokens"] for row in table.rows] == [["EU", "rejects"], ["#", "Peter"]]
+        assert [row["tags"] for row in table.rows] == [["B-ORG", "O"], ["O", "B-PER"]]
+        assert table.numbers == [len(comment) + 1, 2 * len(comment) + 4]
+    table = conll(tmp_path, "#tag B-X", "# O")
+    assert table.rows == [{"tokens": ["#tag", "#"], "tags": ["B-X", "O"]}]
+
+
+UD = """# sent_id = 1
+# text = Im New York
+1-2\tIm\t_\t_\t_\t_\t_\t_\t_\t_
+1\tIn\tin\tADP\tAPPR\t_\t3\tcase\t_\t_
+2\tdem\tder\tDET\tART\tCase=Dat\t3\tdet\t_\t_
+3\tNew York\tNew York\tPROPN\tNE\t_\t0\troot\t_\tSpaceAfter=No
+3.1\tist\tsein\tAUX\t_\t_\t_\t_\t_\t_
+
+# sent_id = 2
+1\t#\t#\tSYM\tXY\t_\t0\troot\t_\t_
+"""
+
+
+def test_conll_u(tmp_path):
+    table = conll(tmp_path, UD)
+    first, second = table.rows
+    assert (first["tokens"], first["tags"]) == (["In", "dem", "New York"], ["ADP", "DET", "PROPN"])
+    assert (first["xpos"], first["deprel"]) == (["APPR", "ART", "NE"], ["case", "det", "root"])
+    assert (second["tokens"], second["tags"]) == (["#"], ["SYM"])
+    assert table.numbers == [4, 10]
+
+
+@pytest.mark.parametrize(
+    ("lines", "width"),
+    [
+        (("1 Berlin B-LOC", "2 ist O", "", "1 Peter B-PER"), 3),  # counts
+        (("0 Berlin B-LOC O", "1 ist O O"), 4),
+        (UD.replace("\t", " ").replace("New York", "Bonn").split("\n"), 10),
+        (("B-LOC Berlin", "O ist"), 2),  # the tag is first
+        (("NOUN Haus", "VERB ist", "VERB war"), 2),
+        (("Berlin B-LOC NE", "ist O VAFIN"), 3),  # two columns of tags
+        (("Haus NOUN haus nn", "haus VERB hat v", "haus X hut x"), 4),
+    ],
+)
+def test_columns_of_conll_that_are_not_clear_have_numbers_only(tmp_path, lines, width):
+    table = conll(tmp_path, *lines)
+    assert table.columns == tuple(str(number + 1) for number in range(width))
+    of_first = next(line for line in lines if line and not line.startswith("#")).split()
+    assert [table.rows[0][name][0] for name in table.columns] == of_first
+
+
+def test_columns_of_conll_by_number(tmp_path):
+    table = conll(tmp_path, "EU NNP I-NP B-ORG", "rejects VBZ I-VP O")
+    assert table.columns == ("tokens", "tags")
+    table = read_table(tmp_path / "a.conll", ("1", "2"))
+    assert table.columns == ("1", "2", "3", "4")
+    assert (table.rows[0]["1"], table.rows[0]["2"]) == (["EU", "rejects"], ["NNP", "VBZ"])
