@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared import report
+from benchmarks.shared.commands import check_packages
 from common.command_line import Parser, above_zero, below_one, entry_point, positive
 from common.errors import UserError
 from common.files import atomic
@@ -71,6 +72,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
+    check_packages("transformers", "accelerate")
     if args.part is not None:
         name, system, seed = args.part
         run_trainer(args, find_task(name), int(seed)) if system == "trainer" else run_this(

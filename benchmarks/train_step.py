@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from benchmarks.shared import measure, report
+from benchmarks.shared.commands import check_packages
 from benchmarks.shared.examples import Examples, draw, open_collator
 from benchmarks.shared.systems import DTYPES, System, loss_difference, make_systems
 from benchmarks.shared.texts import shards_of_lines
@@ -58,8 +58,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
     torch.set_num_threads(args.threads or report.cores())
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    check_packages("transformers")
     with tempfile.TemporaryDirectory() as scratch:
         found, products = [], dict[str, float]()
         for row in _measure_all(args, Path(scratch)):

@@ -24,6 +24,7 @@ from benchmarks.gpu import page
 from benchmarks.gpu.parts import LIMIT_SECONDS, Part, parts
 from benchmarks.gpu.place import Place
 from benchmarks.shared import report
+from benchmarks.shared.commands import check_packages
 from common.command_line import Parser, entry_point
 from common.errors import UserError, one_line
 from common.files import atomic
@@ -66,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
                 raise UserError("--device cuda: this machine has no GPU; leave the flag out")
             print("no GPU here: nothing to measure")
             return 0
+    check_packages("transformers", "pytest", "hypothesis")
     if args.here is not None:
         return _run_here(known[args.here], place)
     chosen = [part for part in known.values() if part.gpus <= count]

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import transformers
 
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
@@ -40,7 +39,6 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
     Yields all that has been measured after each variant. A variant that fails is named under "failed", and the others
     go on.
     """
-    transformers.utils.logging.set_verbosity_error()
     dtype = DTYPES[precision]
     sizes: dict[str, Any] = {"vocab_size": 30000, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     if place.tiny:

@@ -1,5 +1,6 @@
-"""Runs commands that may take hours: several at a time, without those that are done."""
+"""Runs commands that may take hours: several at a time, without those that are done. Checks that packages are there."""
 
+import importlib.util
 import shlex
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.shared import report
+from common.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,12 @@ class Command:
     name: str
     argv: tuple[str, ...]
     done: Path
+
+
+def check_packages(*names: str) -> None:
+    """Raises UserError if one of these packages of developers is not installed."""
+    if missing := [name for name in names if importlib.util.find_spec(name) is None]:
+        raise UserError(f"{', '.join(missing)}: not installed here; pip install -r requirements-dev.txt")
 
 
 Stage = tuple[Command, ...]

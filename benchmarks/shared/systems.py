@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-import transformers
 from torch import Tensor, nn
 
 from benchmarks.shared.examples import Examples, Inputs
@@ -111,6 +110,10 @@ def predicted_only(padded: Inputs, predictions: int) -> Inputs:
 
 def reference_system(model: AlbertForPreTraining) -> System:
     """`transformers.AlbertForPreTraining` with the weights of `model`, on one padded pair a row, with its own loss."""
+    import transformers  # only developers have it: see `commands.check_packages`
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     first = next(model.parameters())
     with tempfile.TemporaryDirectory() as directory:
         huggingface.save(model, Path(directory))
