@@ -74,7 +74,7 @@ def last_evaluation(run: Path) -> float:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if row["split"] == "eval"][-1]
     counted = [(last[name], last[name.removesuffix("mlm_loss") + "predictions"]) for name in last if "mlm_loss" in name]
-    assert len(counted) == 3
+    assert len(counted) == len(list((run.parents[1] / "shards" / "validation").iterdir())) > 1
     return sum(loss * count for loss, count in counted) / sum(count for _, count in counted)
 
 

@@ -117,7 +117,7 @@ def test_each_command_prints_what_the_page_says(printed, checkout, capsys):
         (found,) = (output for command, output in printed.items() if part in command)
         return found
 
-    assert "11.69 GB" in of("pipeline.plan")
+    assert "11.76 GB" in of("pipeline.plan")
     assert "20,000 steps: 0.5 days, 11 GPU-hours" in of("pipeline.plan")
     (command,) = (command for command in COMMANDS if "pipeline.plan" in command)
     (checkout / "page.json").write_text(code("json"))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -83,6 +84,11 @@ class ForkedRank(Forked):
         self.process.kill()
 
 
+_ONE_THREAD = threading.Lock()
+"""Commands are started and waited for in several threads. The start of one asks for the status of those that have
+ended; if another thread asks at the same time, one of the two gets 255."""
+
+
 class ForkedCommand(ForkedRank):
     """`python -m module arguments`, with the methods of subprocess.Popen that `benchmarks.shared.commands` calls."""
 
@@ -92,7 +98,19 @@ class ForkedCommand(ForkedRank):
         self._files = [Path(stdout.name)] * 2
         work = (be_module, (words[2], list(words[3:]), Path.cwd(), dict(os.environ)), {})
         self.process = _CONTEXT.Process(target=_call, args=(self._files, *work))
-        self.process.start()
+        with _ONE_THREAD:
+            self.process.start()
+
+    def poll(self) -> int | None:
+        """Its exit status; None while it runs."""
+        with _ONE_THREAD:
+            return self.process.exitcode
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended; negative where a signal ended it."""
+        while (status := self.poll()) is None:
+            time.sleep(0.01)
+        return status
 
     def terminate(self) -> None:
         """Asks it to end, unless it has ended."""
