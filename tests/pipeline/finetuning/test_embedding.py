@@ -47,7 +47,8 @@ def describe(directory, modules=("Transformer", "Pooling", "Normalize"), setting
     """Writes the files of sentence-transformers beside a model."""
     places = {"Transformer": "", "Pooling": "1_Pooling"}
     listed = [
-        {"idx": 0, "name": "0", "path": places.get(one, f"2_{one}"), "type": f"a.models.{one}"} for one in modules
+        {"idx": number, "name": str(number), "path": places.get(one, f"2_{one}"), "type": f"a.models.{one}"}
+        for number, one in enumerate(modules)
     ]
     (directory / "1_Pooling").mkdir()
     for name, content in (
