@@ -229,7 +229,7 @@ def _conll(path: Path, by_number: bool = False) -> Table:
     numbers: list[int] = []
     for is_sentence, group in itertools.groupby(enumerate(lines, start=1), lambda line: bool(line[1])):
         sentence = itertools.dropwhile(lambda line: _is_comment(line[1], width, tags), group if is_sentence else ())
-        rows = []
+        rows: list[list[str]] = []
         for number, words in sentence:
             if len(words) != width:
                 raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
