@@ -7,5 +7,6 @@ save_and_load        saves an engine on all ranks together, while training goes 
 run_records          what settings.json and results.json must hold
 mirror               uploads a run to object storage, and restores it from there
 run_directory        the other files of a run: its lock, its settings, its vocabulary
+pooling              how a model makes embeddings, in the files of sentence-transformers
 initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
 """

@@ -17,6 +17,7 @@ from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, checkpoint, huggingface
+from pipeline.checkpoint import pooling
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest, tags
 from pipeline.checkpoint.run_records import Head, PretrainRecord, read_record
@@ -133,7 +134,7 @@ def find_model(source: Path, flag: str = "--init") -> Path:
     import huggingface_hub
     from huggingface_hub.utils import disable_progress_bars
 
-    safe = [*VOCABULARY_FILES, "tokenizer_config.json", HEAD_FILE]
+    safe = [*VOCABULARY_FILES, "tokenizer_config.json", HEAD_FILE, *pooling.FILES]
     safe += [huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE]
     pickled, endpoint = [huggingface.PICKLED_WEIGHTS_FILE], os.environ.get("HF_ENDPOINT") or None
     disable_progress_bars()

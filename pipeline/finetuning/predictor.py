@@ -19,6 +19,7 @@ from data_prep.text.vocabulary import CLS_ID, MASK, MASK_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
 from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
+from pipeline.checkpoint.pooling import Pooling, read_pooling
 from pipeline.data.prefetch import to_device
 from pipeline.finetuning.fine_tuning import batches_of, outputs_of
 from pipeline.tasks.files.rows import read_examples
@@ -86,6 +87,7 @@ class Predictor:
 
     Attributes:
         source: where it was read, for messages.
+        place: its directory.
         task: what the outputs of its head mean; None if it has no head of a task.
         model: the encoder with a head, or the encoder alone.
         vocabulary: of the model.
@@ -93,6 +95,7 @@ class Predictor:
     """
 
     source: Path
+    place: Path
     task: Task | None
     model: ModelWithHead | AlbertModel
     vocabulary: Vocabulary
@@ -149,9 +152,12 @@ class Predictor:
         return [fill(model, self.vocabulary, text, top_k) for text in texts]
 
     def embed(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> NDArray[np.float32]:
-        """The embedding of each text, float32 (N, H), of Euclidean length 1. See `embed`."""
+        """The embedding of each text, float32 (N, H). See `embed`.
+
+        It is of Euclidean length 1, unless the model's files for sentence-transformers say otherwise.
+        """
         encoder = self.model.albert if isinstance(self.model, ModelWithHead) else self.model
-        return embed(encoder, self.vocabulary, _list(texts), batch_size)
+        return embed(encoder, self.vocabulary, _list(texts), batch_size, read_pooling(self.place))
 
     def require_task(self) -> Task:
         """The task. Raises UserError if there is none."""
@@ -215,7 +221,7 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
     limits = check_as(hyperparameters, _Limits, place, _REMEDY, extra="ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)
-    return Predictor(source, task, model.to(device, dtype), weights.vocabulary, limits)
+    return Predictor(source, place, task, model.to(device, dtype), weights.vocabulary, limits)
 
 
 def _dtype(precision: str | None, device: torch.device) -> torch.dtype:
@@ -226,8 +232,10 @@ def _dtype(precision: str | None, device: torch.device) -> torch.dtype:
 
 
 @torch.no_grad()
-def embed(model: AlbertModel, vocabulary: Vocabulary, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
-    """The embedding of each text, float32 (N, H), of Euclidean length 1.
+def embed(
+    model: AlbertModel, vocabulary: Vocabulary, texts: Sequence[str], batch_size: int, pooling: Pooling
+) -> NDArray[np.float32]:
+    """The embedding of each text, float32 (N, H).
 
     [CLS] and [SEP] count as tokens, as in the library sentence-transformers. A text is cut to the model's positions.
 
@@ -235,8 +243,9 @@ def embed(model: AlbertModel, vocabulary: Vocabulary, texts: Sequence[str], batc
         model: in evaluation mode.
         batch_size: texts that are encoded at a time; texts of similar length share a batch.
     """
-    device = next(model.parameters()).device
-    encoded, room = EncodedTexts(vocabulary, texts), model.config.max_position_embeddings - 2
+    device, positions = next(model.parameters()).device, model.config.max_position_embeddings
+    room = max(0, min(pooling.max_length or positions, positions) - 2)
+    encoded = EncodedTexts(vocabulary, [text.lower() for text in texts] if pooling.lowercase else texts)
     found = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
     order = np.argsort(encoded.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
     for start in range(0, len(order), batch_size):
@@ -244,14 +253,25 @@ def embed(model: AlbertModel, vocabulary: Vocabulary, texts: Sequence[str], batc
         rows, placement = pack([(encoded[index][:room], None) for index in chosen.tolist()])
         hidden = model(**to_device(rows, device)).last_hidden_state  # (B, S, H)
         slots = 1 + int(placement.number.max())  # sequences of a row, at most
-        row, number, lengths = (
-            torch.from_numpy(column).to(device) for column in (placement.row, placement.number, placement.length)
+        row, number, first, lengths = (
+            torch.from_numpy(column).to(device)
+            for column in (placement.row, placement.number, placement.start, placement.length)
         )
         sequence_ids = torch.from_numpy(rows.sequence_ids).to(device)  # (B, S), -1 on padding
         is_token = sequence_ids >= 0  # (B, S)
         slot = torch.arange(len(sequence_ids), device=device)[:, None] * slots + sequence_ids  # (B, S)
-        sums = hidden.new_zeros(len(sequence_ids) * slots, hidden.shape[-1], dtype=torch.float32)  # (B * P, H)
-        sums.index_add_(0, slot[is_token], hidden[is_token].float())
-        means = sums[row * slots + number] / lengths[:, None]  # (N, H)
-        found[chosen] = torch.nn.functional.normalize(means, dim=-1).cpu().numpy()
+        if pooling.mode == "cls":
+            vectors = hidden[row, first].float()  # (N, H)
+        else:
+            values, slot = hidden[is_token].float(), slot[is_token]  # (T, H), (T,)
+            pooled = hidden.new_zeros(len(sequence_ids) * slots, hidden.shape[-1], dtype=torch.float32)  # (B * P, H)
+            if pooling.mode == "max":
+                pooled.scatter_reduce_(0, slot[:, None].expand_as(values), values, "amax", include_self=False)
+            else:
+                pooled.index_add_(0, slot, values)
+            vectors = pooled[row * slots + number]  # (N, H)
+            vectors = vectors if pooling.mode == "max" else vectors / lengths[:, None]
+        if pooling.normalizes:
+            vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        found[chosen] = vectors.cpu().numpy()
     return found

@@ -16,6 +16,7 @@ from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model import checkpoint, huggingface
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
+from pipeline.checkpoint.pooling import write_pooling
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_records import FinetuneRecord, TaskRecord, read_record
 from pipeline.sharing.card import CARD, ExportOptions, model_card
@@ -73,6 +74,8 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
     if in_layout:
         restore_file_ids(model, vocabulary)
         huggingface.save(model, directory, vocabulary_file, head)
+        if task is None:
+            write_pooling(directory, model.config.hidden_size, model.config.max_position_embeddings)
         form = "in the Hugging Face layout"
     else:
         atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")

@@ -17,6 +17,7 @@ from pipeline.tasks.files.reading import open_dataset, unique_splits
 from pipeline.tasks.files.rows import check_columns, read_examples
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
 from pipeline.tasks.kinds import KINDS, OWN_TASKS
+from pipeline.tasks.kinds.questions import STARTS
 from pipeline.tasks.registry import TASKS, find_task
 from pipeline.tasks.task import Columns, Hyperparameters, Splits, Task
 
@@ -84,10 +85,10 @@ def read(data: OwnData) -> tuple[Task, Splits]:
 
 def _tables(data: OwnData) -> dict[str, Table]:
     """The table of each split."""
-    name = data.data or ""
+    name, columns = data.data or "", data.columns
+    named = (columns.text, columns.second_text, columns.label, *columns.choices, STARTS)
     if files := dict(data.files) or _files_in(Path(name)):
-        named = (data.columns.text, data.columns.label)
-        return {split: read_table(path, named) for split, path in files.items()}
+        return {split: read_table(path, named, only_these=True) for split, path in files.items()}
 
     def load(subsets: Sequence[str]) -> Any:
         import datasets
@@ -97,8 +98,8 @@ def _tables(data: OwnData) -> dict[str, Table]:
         return datasets.load_dataset(name, data.subset)
 
     found = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
-    named = unique_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
-    return {ours: from_dataset(found[split], f"{name}, split {split}") for ours, split in named.items()}
+    splits = unique_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
+    return {ours: from_dataset(found[split], f"{name}, split {split}", named) for ours, split in splits.items()}
 
 
 def _files_in(directory: Path) -> dict[str, Path]:

@@ -11,6 +11,7 @@ from common.files.json_files import parse_object, read_bytes
 
 METRICS = "metrics.jsonl"
 MAX_METRICS_BYTES = 4 << 30
+MAX_VALUE = 1e300
 _REMEDY = "restore it, or move it away"
 
 
@@ -36,7 +37,16 @@ def _complete_records(run: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         step = record.get("step")
         if isinstance(step, bool) or not isinstance(step, int) or not isinstance(record.get("split"), str):
             raise UserError(f"{path}, line {number}, has no step or no split; {_REMEDY}")
+        if wrong := next((name for name, value in record.items() if name != "split" and not _is_metric(value)), None):
+            raise UserError(f"{path}, line {number}: {wrong!r:.80} is no number; {_REMEDY}")
         yield line, record
+
+
+def _is_metric(value: Any) -> bool:
+    """Whether a value is a number that fits a float, null, or an object of these."""
+    if isinstance(value, dict):
+        return all(map(_is_metric, value.values()))
+    return value is None or (isinstance(value, int | float) and abs(value) <= MAX_VALUE)
 
 
 def read_records(run: Path, split: str) -> list[dict[str, Any]]:

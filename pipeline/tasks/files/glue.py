@@ -21,7 +21,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from pipeline.tasks.files.rows import Labelling, read_examples
-from pipeline.tasks.files.tables import Row, Table, read_text
+from pipeline.tasks.files.tables import Row, Table, dataset_rows, read_text
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
 
@@ -121,7 +121,7 @@ class GlueFiles(TaskFiles):
         # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.
         order = tuple(names) if set(names) == set(task.labels) else self.hub_order or task.labels
         order = () if task.kind.predicts_numbers else order
-        named = [{**row, "label": _label_of(row.get("label"), order)} for row in rows]
+        named = [{**row, "label": _label_of(row.get("label"), order)} for row in dataset_rows(rows, place)]
         table = Table(place, tuple(rows.column_names), named, range(len(named)), "row", is_official=True)
         return _read_examples(task, split, table, columns, "idx")
 

@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.tasks.files.rows import read_examples
-from pipeline.tasks.files.tables import Row, Table, load_json, read_text
+from pipeline.tasks.files.tables import Row, Table, dataset_rows, load_json, read_text
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
@@ -93,7 +93,7 @@ class SquadFiles(TaskFiles):
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         """See `TaskFiles.read_dataset`. The columns are those of the data sets "squad" and "squad_v2"."""
-        return self._examples(task, place, tuple(rows.column_names), list(rows), "row")
+        return self._examples(task, place, tuple(rows.column_names), list(dataset_rows(rows, place)), "row")
 
     def _examples(self, task: Task, source: str, columns: tuple[str, ...], rows: Sequence[Row], unit: str) -> Examples:
         ids = [str(row.get("id")) for row in rows]
@@ -161,12 +161,13 @@ class RaceFiles(TaskFiles):
         """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
         asked: Counter[str] = Counter()  # the questions of each passage so far
         ids = []
-        for row in rows:
+        found = list(dataset_rows(rows, place))
+        for row in found:
             name = str(row.get("example_id"))
             ids.append(_question_id(name, asked[name]))
             asked[name] += 1
         columns = tuple(rows.column_names)
-        table = Table(place, columns, list(rows), range(len(ids)), "row", ids=ids, is_official=True)
+        table = Table(place, columns, found, range(len(ids)), "row", ids=ids, is_official=True)
         return read_examples(table, task.kind, self.table_columns, task.labels, "optional")
 
     def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:

@@ -98,9 +98,10 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
     datasets.utils.logging.disable_progress_bar()
     try:
         if (Path(name) / "dataset_dict.json").exists():
-            return datasets.load_from_disk(name)
+            found = datasets.load_from_disk(name)
+            return {split: rows.with_format(None) for split, rows in found.items()}  # values, not tensors
         if (Path(name) / "state.json").exists():  # `save_to_disk` of one split
-            return {"train": datasets.load_from_disk(name)}
+            return {"train": datasets.load_from_disk(name).with_format(None)}
         if Path(name).exists():
             return datasets.load_dataset(name)
         return load(datasets.get_dataset_config_names(name))

@@ -16,7 +16,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ Row = Mapping[str, Any]
 
 MAX_FILE_BYTES = 512 << 20
 """The largest task of the paper has 80 MB."""
+MAX_DECODED_BYTES = 2 << 30
+MAX_ROWS = 50_000_000
 _MAX_CELL = 1 << 30
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -63,11 +65,12 @@ class Table:
         return f"{self.source}, {self.unit} {self.numbers[index]}"
 
 
-def read_table(path: Path, named: Sequence[str | None] = ()) -> Table:
+def read_table(path: Path, named: Sequence[str | None] = (), only_these: bool = False) -> Table:
     """Reads a file by the ending of its name.
 
     Args:
         named: the columns that will be read; those of CoNLL may be numbers.
+        only_these: whether the rows of Parquet need no other columns.
     Raises:
         UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
     """
@@ -75,7 +78,10 @@ def read_table(path: Path, named: Sequence[str | None] = ()) -> Table:
     if ending not in READERS:
         raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
     by_number = any(name is not None and name.isdecimal() for name in named)
-    table = _conll(path, by_number) if ending == ".conll" else READERS[ending](path)
+    if ending == ".parquet":
+        table = _parquet(path, named if only_these else None)
+    else:
+        table = _conll(path, by_number) if ending == ".conll" else READERS[ending](path)
     if not table.rows:
         raise UserError(f"{path} holds no row; name another file")
     return table
@@ -158,17 +164,38 @@ def _separated(path: Path, delimiter: str | None) -> Table:
     return parse_separated(read_text(path), path, delimiter)
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path, wanted: Sequence[str | None] | None = None) -> Table:
+    """Reads the columns `wanted`, or all. The decoded size is bounded, because equal values need no space in a file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     content = read_bytes(path, "check the name", MAX_FILE_BYTES)
+    rows: list[Row] = []
+    size = 0
     try:
-        table = pq.ParquetFile(pa.BufferReader(content)).read()
-    except (pa.ArrowException, OSError, ValueError) as error:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        names = file.schema_arrow.names
+        _refuse_repeated(names, str(path))
+        for batch in file.iter_batches(
+            256, columns=None if wanted is None else [one for one in names if one in wanted]
+        ):
+            size += batch.nbytes
+            if size > MAX_DECODED_BYTES or len(rows) > MAX_ROWS:
+                raise UserError(
+                    f"{path} has more than {MAX_DECODED_BYTES:,} bytes of values or {MAX_ROWS:,} rows; cut it"
+                )
+            rows += _values(batch)
+    except UserError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
         raise UserError(f"{path} is no readable Parquet file ({one_line(error)}); write it again") from None
-    _refuse_repeated(table.column_names, str(path))
-    return Table(str(path), tuple(table.column_names), table.to_pylist(), range(table.num_rows), "row")
+    return Table(str(path), tuple(names), rows, range(len(rows)), "row")
+
+
+def _values(values: Any) -> list[Row]:
+    """The rows of an Arrow table or batch as Python values. Raises ValueError or OverflowError for damaged content."""
+    values.validate(full=True)
+    return list(values.to_pylist())
 
 
 def _refuse_repeated(columns: Sequence[str], place: str) -> None:
@@ -202,7 +229,7 @@ def _conll(path: Path, by_number: bool = False) -> Table:
     numbers: list[int] = []
     for is_sentence, group in itertools.groupby(enumerate(lines, start=1), lambda line: bool(line[1])):
         sentence = itertools.dropwhile(lambda line: _is_comment(line[1], width, tags), group if is_sentence else ())
-        rows = []
+        rows: list[list[str]] = []
         for number, words in sentence:
             if len(words) != width:
                 raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
@@ -257,15 +284,35 @@ READERS: dict[str, Callable[[Path], Table]] = {
 """By the ending of a file's name."""
 
 
-def from_dataset(rows: Any, source: str) -> Table:
-    """The rows of a `datasets.Dataset`, with the names of classes in the place of their numbers."""
+def from_dataset(rows: Any, source: str, named: Sequence[str | None] | None = None) -> Table:
+    """The columns `named`, or all, of a `datasets.Dataset`, with the names of classes in the place of their numbers.
+
+    Raises UserError for a file of it that is damaged.
+    """
     class_names = {}
     for name, feature in rows.features.items():
         names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
         if names:
             class_names[name] = tuple(names)
-    named = [{name: _named(value, class_names.get(name)) for name, value in row.items()} for row in rows]
-    return Table(source, tuple(rows.column_names), named, range(len(named)), "row", class_names)
+    wanted = rows.select_columns([name for name in rows.column_names if named is None or name in named])
+    found = [
+        {name: _named(value, class_names.get(name)) for name, value in row.items()}
+        for row in dataset_rows(wanted, source)
+    ]
+    return Table(source, tuple(rows.column_names), found, range(len(found)), "row", class_names)
+
+
+def dataset_rows(rows: Any, source: str) -> Iterator[Row]:
+    """The rows of a `datasets.Dataset`. Raises UserError for a file of it that is damaged."""
+    import pyarrow as pa
+
+    try:
+        table = rows.data.table.select(rows.column_names)
+        for batch in table.to_batches():  # a damaged offset would end the process
+            batch.validate(full=True)
+        yield from rows
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise UserError(f"{source} is damaged ({one_line(error)}); get or write it again") from None
 
 
 def _named(value: Any, names: tuple[str, ...] | None) -> Any:

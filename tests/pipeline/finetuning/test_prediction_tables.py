@@ -1,6 +1,7 @@
 """The columns that prediction reads: those of the run, and in their place those that the command line names."""
 
 import json
+import math
 import re
 
 import pytest
@@ -47,3 +48,14 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_predicted(tmp_pat
     path.write_text('{"sentence": ""}\n')
     with pytest.raises(UserError, match="line 1: column 'sentence' is empty"):
         read_each(read_rows(str(path)), Columns("sentence"), lambda row: row.text("sentence"))
+
+
+def test_numbers_that_are_not_finite_are_null_in_json(tmp_path):
+    row = {"score": math.nan, "prediction": [math.inf, 1.5], "probabilities": {"a": -math.inf, "b": 0.5}}
+    write(str(tmp_path / "out.jsonl"), [row])
+
+    def refuse(name):
+        raise AssertionError(name)  # NaN and Infinity are no JSON
+
+    found = json.loads((tmp_path / "out.jsonl").read_text(), parse_constant=refuse)
+    assert found == {"score": None, "prediction": [None, 1.5], "probabilities": {"a": None, "b": 0.5}}

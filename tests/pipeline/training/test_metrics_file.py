@@ -8,8 +8,10 @@ import resource
 import time
 from types import SimpleNamespace
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from common.errors import UserError
 from pipeline.training import metrics_file, trackers
 from tests.pipeline.training.made_records import TASK_RECORD, open_log
 
@@ -82,3 +84,13 @@ def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
     log.on_end()
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == [10, 20]
+
+
+@pytest.mark.parametrize("value", ['"fast"', "[1, 2]", "9" * 400, "1e999", "-1e301", '{"w": "x"}', '{"w": [1]}'])
+def test_a_record_whose_metric_is_no_number_is_one_line(tmp_path, value):
+    line = '{"step": 1, "split": "train", "tokens": 5, "loss": null, "trust_ratios": {"w": 1.5}}\n'
+    (tmp_path / "metrics.jsonl").write_text(line)
+    assert metrics_file.last_record(tmp_path, "train")["tokens"] == 5
+    (tmp_path / "metrics.jsonl").write_text(line + line.replace("5,", f"{value},", 1))
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: 'tokens' is no number; restore it, or move it away"):
+        metrics_file.read_records(tmp_path, "train")

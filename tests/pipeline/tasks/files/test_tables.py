@@ -3,12 +3,14 @@
 import json
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from common.errors import UserError
 from pipeline.finetuning.predict_command import write
+from pipeline.tasks.files import reading, tables
 from pipeline.tasks.files.tables import from_dataset, read_table
 from tests.pipeline.tasks import own_files
 
@@ -186,3 +188,64 @@ def test_columns_of_conll_by_number(tmp_path):
     table = read_table(tmp_path / "a.conll", ("1", "2"))
     assert table.columns == ("1", "2", "3", "4")
     assert (table.rows[0]["1"], table.rows[0]["2"]) == (["EU", "rejects"], ["NNP", "VBZ"])
+
+
+def damaged_texts():
+    """Strings of which the second is no UTF-8."""
+    return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes()), pa.py_buffer(b"a\xff"))
+
+
+def falling_offsets():
+    return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 1], np.int32).tobytes()), pa.py_buffer(b"ab"))
+
+
+def offsets_behind_the_end():
+    return pa.StringArray.from_buffers(
+        2, pa.py_buffer(np.array([0, 1 << 30, 2], np.int32).tobytes()), pa.py_buffer(b"ab")
+    )
+
+
+def far_dates():
+    """Dates of which the second is beyond those of Python."""
+    return pa.array([0, 9_000_000], pa.int32()).cast(pa.date32())
+
+
+@pytest.mark.parametrize("make", [damaged_texts, far_dates])
+def test_parquet_is_checked_where_it_is_read(tmp_path, make):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"], "other": make()}), path)
+    table = read_table(path, ("text", None), only_these=True)  # nobody reads the other column
+    assert (table.rows, table.columns) == ([{"text": "a"}, {"text": "b"}], ("text", "other"))
+    with pytest.raises(UserError, match=r"a\.parquet is no readable Parquet file \(.*\); write it again"):
+        read_table(path)
+
+
+def test_the_decoded_size_of_parquet_is_bounded(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    monkeypatch.setattr(tables, "MAX_DECODED_BYTES", 50_000_000)
+    pq.write_table(pa.table({"text": ["x" * 200_000] * 1000}), path)  # as a dictionary of one text
+    assert path.stat().st_size < 20_000
+    with pytest.raises(UserError, match=r"a\.parquet has more than 50,000,000 bytes of values or"):
+        read_table(path)
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    with pytest.raises(UserError, match="holds no row"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("make", [damaged_texts, falling_offsets, offsets_behind_the_end])
+def test_a_data_set_is_checked_before_it_is_read(tmp_path, make):
+    rows = datasets.Dataset(pa.table({"text": make(), "label": [0, 1]}), fingerprint="made")
+    with pytest.raises(UserError, match="the set is damaged"):
+        tables.from_dataset(rows, "the set", ("text", "label"))
+    assert [row["label"] for row in tables.from_dataset(rows, "the set", ("label",)).rows] == [0, 1]
+
+
+def test_a_saved_data_set_of_tensors_is_read_by_its_values(tmp_path):
+    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}).with_format("torch")
+    datasets.DatasetDict(train=rows).save_to_disk(str(tmp_path / "set"))
+    rows.save_to_disk(str(tmp_path / "one"))
+    for name in ("set", "one"):
+        found = reading.open_dataset(str(tmp_path / name), lambda subsets: None, "")["train"]
+        assert tables.from_dataset(found, "the set", ("text", "label")).rows == [
+            {"text": "a", "label": 0}, {"text": "b", "label": 1},
+        ]  # fmt: skip
