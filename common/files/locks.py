@@ -40,7 +40,7 @@ def holding(
 ) -> Iterator[None]:
     """Holds the lock `path` of `output` in the block. Makes the directory of `path`.
 
-    A directory that it has made goes again if nothing but the lock is in it: the command has written nothing.
+    A directory that it has made goes again if the block fails and nothing but the lock is in it.
 
     Args:
         seconds: how long to wait for another process that has the lock.
@@ -51,7 +51,7 @@ def holding(
         UserError: another process has the lock; or `path` is no lock, or cannot be written.
     """
     lock, is_empty = FileLock(path), path.is_file() and not path.stat().st_size
-    is_new = not path.parent.exists()
+    is_new, has_failed = not path.parent.exists(), True
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(path) and _holder(path) is None:
@@ -72,8 +72,9 @@ def holding(
         raise cannot_write(output, error, flag) from None
     try:
         yield
+        has_failed = False
     finally:
-        is_alone = is_new and path.parent.is_dir() and os.listdir(path.parent) == [path.name]
+        is_alone = has_failed and is_new and path.parent.is_dir() and os.listdir(path.parent) == [path.name]
         if is_alone or (not stays and not is_empty):
             path.unlink(missing_ok=True)  # before the release: one that waits sees that the file has gone
         if is_alone:
