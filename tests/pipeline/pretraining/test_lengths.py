@@ -138,6 +138,6 @@ def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
     rates = [PEAK * (1 - step / 4) for step in range(4)] + [PEAK * (1 - step / 10) for step in range(4, 10)]
     assert [record["learning_rate"] for record in training] == pytest.approx(rates)
     evaluations = [record["step"] for record in outcome(output)[0] if record["split"] == "eval"]
-    assert evaluations == [4, 10]  # at the first end and at the second
+    assert evaluations == [0, 4, 10]  # what it starts from, the first end and the second
     settings = json.loads((output / "settings.json").read_text())
     assert settings["steps"] == 10
