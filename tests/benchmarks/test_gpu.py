@@ -69,7 +69,7 @@ def test_parts_are_measured_once_and_failed_ones_again(
     assert [row["checkpointing"] for row in result["runs"]] == ["none", "layer"] * 2
     assert [row["dropout"] for row in result["runs"]] == [0.1, 0.1, 0.0, 0.0]
     (profile,) = result["profiles"]
-    assert 0 < sum(row["seconds"] for row in profile["kernels"])
+    assert sum(row["seconds"] for row in profile["kernels"]) > 0
     assert profile["kernels"] == sorted(profile["kernels"], key=lambda row: -row["seconds"])
     assert all(row["pairs_per_row"] >= 1 for row in result["measurements"])
     assert all(row["loss"] < 7 and row["tokens_per_second"] > 0 for row in result["runs"])
