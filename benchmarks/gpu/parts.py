@@ -83,7 +83,7 @@ def parts() -> list[Part]:
 
 def several_ranks(place: Place) -> Result:
     """Runs the tests of several devices with all ranks on one, and says by what they talk."""
-    return {"backend": one_card_backend(place.device.type)} | run_tests(place, "several_devices", "one card")
+    return {"backend": one_card_backend(place.device.type)} | run_tests(place, "several_devices", "one_card")
 
 
 def run_tests(place: Place, name: str, kind: str = "") -> Result:
@@ -93,10 +93,10 @@ def run_tests(place: Place, name: str, kind: str = "") -> Result:
 
     Returns the outcome of each test: "passed", "failed: ..." or "skipped: ...".
     """
-    report = place.out / f"tests-{name}{kind and '-one-card'}.xml"
+    report = place.out / f"tests-{name}{kind and f'-{kind}'}.xml"
     which = "gpu" if place.on_gpu else "not gpu"
     words = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-m", which, str(TESTS / f"test_{name}.py")]
-    kinds = f"({kind!r})" if kind and place.on_gpu else ""
+    kinds = kind if place.on_gpu else ""
     only = f"({' or '.join(place.only)})" if place.only else ""
     words += ["-k", " and ".join(filter(None, [kinds, only]))]
     done = subprocess.run(

@@ -36,7 +36,7 @@ MakeJob = Callable[..., Job]
 
 
 @pytest.fixture(
-    params=["cpu", *(pytest.param(f"cuda, {kind}", marks=MARKS) for kind in ("several devices", "one card"))]
+    params=["cpu", *(pytest.param(f"cuda-{kind}", marks=MARKS) for kind in ("several_devices", "one_card"))]
 )
 def make_job(
     request: pytest.FixtureRequest,
@@ -45,10 +45,10 @@ def make_job(
     record_property: Callable[[str, object], None],
 ) -> MakeJob:
     """Makes a job of a name, a precision, and entries of the DeepSpeed JSON."""
-    device, _, kind = request.param.partition(", ")
-    if kind == "several devices" and torch.cuda.device_count() < 2:
+    device, _, kind = request.param.partition("-")
+    if kind == "several_devices" and torch.cuda.device_count() < 2:
         pytest.skip("this machine has one GPU")
-    one_card = None if kind == "several devices" else backend(device)
+    one_card = None if kind == "several_devices" else backend(device)
     record_property("backend", one_card or "nccl")
 
     def make(name: str, precision: str, ranks: int = 2, **more: object) -> Job:
