@@ -93,7 +93,7 @@ def run_tests(place: Place, name: str, kind: str = "") -> Result:
 
     Returns the outcome of each test: "passed", "failed: ..." or "skipped: ...".
     """
-    report = place.out / f"tests-{name}{kind and f'-{kind}'}.xml"
+    report = place.out / f"{'-'.join(filter(None, ['tests', name, kind]))}.xml"
     which = "gpu" if place.on_gpu else "not gpu"
     words = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-m", which, str(TESTS / f"test_{name}.py")]
     kinds = kind if place.on_gpu else ""
