@@ -82,6 +82,12 @@ def text_of(made: Path) -> str:
     return (made / "study.md").read_text()
 
 
+def test_the_committed_page_is_made_of_its_figures() -> None:
+    place = Path("benchmarks/results/study/six_corpora")
+    record = json.loads((place / "study.json").read_text())
+    assert (place / "study.md").read_text() == page.markdown(record)
+
+
 def test_a_probe_that_did_not_end_finite_is_not_chosen() -> None:
     losses = {Choice("Lamb", 1.0): math.inf, Choice("Lamb", 0.1): 5.0, Choice("Lamb", 0.01): 5.0}
     assert training.chosen(losses).rate == 0.1
