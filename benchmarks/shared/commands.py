@@ -22,6 +22,18 @@ class Command:
     name: str
     argv: tuple[str, ...]
     done: Path
+    may_fail: bool = False
+    """Whether a failure (status 1) is a result as well: a file beside `done` keeps it, and the others go on."""
+
+    @property
+    def failed(self) -> Path:
+        """The file that says that it has failed."""
+        return self.done.with_name("failed")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it need not run again."""
+        return self.done.exists() or (self.may_fail and self.failed.exists())
 
 
 def check_packages(*names: str) -> None:
@@ -58,7 +70,7 @@ def run(stages: Sequence[Stage], out: Path) -> None:
 
     def run_one(command: Command) -> None:
         nonlocal status
-        if command.done.exists() or ends.is_set():
+        if command.has_ended or ends.is_set():
             print(f"{command.name}: {'not started' if ends.is_set() else 'done before'}", flush=True)
             return
         log, began = logs / f"{command.name.replace(' ', '-')}.log", time.monotonic()
@@ -70,7 +82,10 @@ def run(stages: Sequence[Stage], out: Path) -> None:
                 child.terminate()
             failed = child.wait()
             children.discard(child)
-        if failed and not ends.is_set():
+        if failed == 1 and command.may_fail and not ends.is_set():
+            command.failed.write_text(f"{shlex.join(command.argv)}\n", encoding="utf-8")
+            print(f"{command.name}: failed, which counts as the worst result", flush=True)
+        elif failed and not ends.is_set():
             ends.set()
             status = failed if failed > 0 else 128 - failed
             end = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]

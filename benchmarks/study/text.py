@@ -50,7 +50,7 @@ def find_corpora(root: Path) -> list[Corpus]:
     for folder in ("wikipedia", "corpus"):
         for path in sorted((root / folder).glob("*.jsonl*")):
             name, _, ending = path.name.partition(".jsonl")
-            if ending in ("", f".{compression(path)}"):
+            if ending in ("", f".{compression(path)}") and not path.name.startswith("."):
                 found.append(Corpus(name, "jsonl", (path,)))
     if any((root / "books").rglob("*.txt")):
         found.append(Corpus("books", "books", (root / "books",)))

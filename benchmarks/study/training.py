@@ -15,7 +15,9 @@ from benchmarks.study.plan import Choice, Plan
 from benchmarks.study.text import Corpus, splits_of
 from common.errors import UserError
 from common.files import atomic
+from common.files.json_files import read_object
 from data_prep.corpus.documents import HELD_OUT, TRAIN, VALIDATION
+from model import AlbertConfig
 from pipeline.checkpoint.retention import is_milestone, tags
 from pipeline.training.metrics_file import read_records
 
@@ -63,7 +65,8 @@ class Training:
             words += ["--eval-data", *self.shards(VALIDATION)] if self.shards(VALIDATION) else []
             words += ["--eval-batches", str(self.plan.eval_batches), "--eval-interval", str(steps)]
             words += ["--steps", str(steps), "--warmup-steps", str(steps // 5), "--log-interval", str(steps // 5)]
-            commands.append(Command(f"probe {choice.name}", (*words, "--save-interval", str(steps)), run / "done"))
+            words += ["--save-interval", str(steps)]
+            commands.append(Command(f"probe {choice.name}", tuple(words), run / "done", may_fail=True))
         return tuple(commands)
 
     def _probe_run(self, choice: Choice) -> Path:
@@ -71,11 +74,15 @@ class Training:
 
     def losses(self) -> dict[Choice, float]:
         """By choice, the MLM loss of the probe on the validation documents of all corpora, per predicted token."""
-        return {choice: validation_loss(self._probe_run(choice)) for choice in self.plan.choices}
+        runs = {choice: self._probe_run(choice) for choice in self.plan.choices}
+        return {choice: validation_loss(run) if (run / "done").exists() else math.inf for choice, run in runs.items()}
 
     def speed(self, at_once: int) -> float:
         """Tokens a second that this machine reads in pre-training: of all runs of the probe that ran `at_once`."""
-        speeds = [tokens_a_second(self._probe_run(choice)) for choice in self.plan.choices]
+        ended = [self._probe_run(choice) for choice in self.plan.choices]
+        speeds = [tokens_a_second(run) for run in ended if (run / "done").exists()]
+        if not speeds:
+            raise UserError(f"all runs of the probe failed; their output is in {self.out / 'logs'}")
         return sum(speeds) / len(speeds) * min(at_once, len(speeds))
 
     def pretraining(self, choice: Choice, hours: float, speed: float) -> Command:
@@ -144,6 +151,7 @@ def check_model(plan: Plan, out: Path) -> None:
     """Raises UserError if an earlier start pre-trained another model in OUT."""
     settings = out / "pretrain" / "settings.json"
     if settings.exists():
-        model = json.loads(settings.read_text(encoding="utf-8"))["model"]
-        if any(model[name] != value for name, value in plan.model.items()):
+        found = read_object(settings, "give another --out")["model"]
+        config = AlbertConfig.preset(plan.preset, **plan.model)
+        if any(found.get(name) != getattr(config, name) for name in ("num_hidden_layers", "hidden_size", *plan.model)):
             raise UserError(f"{out} has a study of another model; give another --out, or move it away")

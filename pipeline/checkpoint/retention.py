@@ -19,7 +19,8 @@ from pipeline.checkpoint.checkpoint_manifest import (
     check,
 )
 
-_NAME = re.compile(r"step-(\d{8,})")
+TAG = re.compile(r"step-(\d{8,})")
+"""The name of a checkpoint's directory."""
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")
 
 
@@ -37,7 +38,7 @@ def tags(directory: Path, last: int | None = None) -> list[Path]:
     """The directories with a checkpoint's name, newest first, of at most `last` steps. They may be damaged."""
     if not directory.is_dir():
         return []
-    checkpoints = [path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    checkpoints = [path for path in directory.iterdir() if TAG.fullmatch(path.name) and path.is_dir()]
     return sorted((tag for tag in checkpoints if last is None or step_of(tag) <= last), key=step_of, reverse=True)
 
 

@@ -291,6 +291,8 @@ def load_latest(
         engine_state.restore(engine, checkpoint.state, groups)
         client_state: dict[str, Any] = checkpoint.state["client_state"]
         return client_state
+    if names and step is not None:
+        raise UserError(f"--branch: {directory / names[0]} cannot be loaded: {faults[0]}; name another checkpoint")
     if names:
         raise UserError(
             f"no checkpoint in {directory} is complete: {'; '.join(faults)}; "

@@ -7,9 +7,9 @@ step on, the schedule, the hours. Once it has a checkpoint, the other run is not
 from pathlib import Path
 
 from common.errors import UserError
-from pipeline.checkpoint.initial_weights import run_of_checkpoint
-from pipeline.checkpoint.retention import step_of
-from pipeline.checkpoint.run_records import Branch, PretrainRecord, read_record
+from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
+from pipeline.checkpoint.retention import TAG, step_of, tag_name, tags
+from pipeline.checkpoint.run_records import SETTINGS, Branch, PretrainRecord, read_record
 from pipeline.pretraining.lengths import EarlierStart
 from pipeline.sharing.trained_run import open_run
 
@@ -25,19 +25,30 @@ def find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Bran
     """
     if source is None:
         return None
-    run = run_of_checkpoint(source) or source
-    step = None if run == source else step_of(source)
+    source = source.resolve()
+    is_checkpoint = TAG.fullmatch(source.name) is not None and source.parent.name == "checkpoints"
+    run, step = (source.parent.parent, step_of(source)) if is_checkpoint else (source, None)
     chosen = None if earlier is None else earlier.record.branch
-    if earlier is not None and chosen is not None and chosen.run == str(run.resolve()) and step in (None, chosen.step):
+    if earlier is not None and chosen is not None and chosen.run == str(run) and step in (None, chosen.step):
         if earlier.steps_made:
             return chosen, earlier.record
         step = chosen.step
+    if not (run / SETTINGS).exists():
+        raise UserError(f"--branch {source} is no run and no checkpoint of one; name RUN or RUN/checkpoints/step-N")
     record = read_record(run)
     if not isinstance(record, PretrainRecord):
         raise UserError(f"--branch {run} is a fine-tuning run; name a run of pipeline.pretrain")
-    found = open_run(run)
-    tag = found.usual() if step is None else found.of_step(step)
-    return Branch(str(run.resolve()), step_of(tag)), record
+    there = tags(run / "checkpoints")
+    if step is None:
+        tag = open_run(run).usual()
+    elif (tag := run / "checkpoints" / tag_name(step)) not in there:
+        steps = ", ".join(str(step_of(one)) for one in reversed(there)) or "none"
+        raise UserError(f"--branch {run} has no checkpoint of step {step}; its steps: {steps}")
+    try:
+        check(tag, content=False)
+    except DamagedCheckpoint as error:
+        raise UserError(f"--branch {tag} is damaged ({error}); name another checkpoint") from None
+    return Branch(str(run), step_of(tag)), record
 
 
 def check_branch(branch: Branch, record: PretrainRecord, optimizer: str, steps: int) -> None:

@@ -18,6 +18,8 @@ from pipeline.training.training_run import Callback, TrainingRun
 SAMPLED_ROWS = 2048
 LINES = 20
 """Logged lines after the warm-up that a plateau has at least."""
+STEPS = 10
+"""From one line that counts to the next, at least."""
 TOLERANCE = 0.02
 FALL = 0.005
 """The part by which the mean loss of the later half of the lines is below that of the earlier half, in a run that
@@ -52,17 +54,24 @@ class Plateau(Callback):
     Args:
         losses: gives `context_free_losses`; called once there are enough lines, because it reads rows.
         warmup_steps: before which nothing is said.
+        remedy: what to change.
     """
 
-    def __init__(self, run: TrainingRun, losses: Callable[[], tuple[float, float]], warmup_steps: int) -> None:
+    def __init__(
+        self, run: TrainingRun, losses: Callable[[], tuple[float, float]], warmup_steps: int, remedy: str
+    ) -> None:
         self._run, self._losses, self._warmup = run, functools.cache(losses), warmup_steps
+        self._remedy = remedy
         self._lines: deque[float] = deque(maxlen=LINES)
-        self._said = False
+        self._said, self._last = False, 0
 
     def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         """Looks at the loss of a line."""
         if self._said or self._run.state.step <= self._warmup:
             return
+        if self._run.state.step - self._last < STEPS:  # the lines of a short interval say too little
+            return
+        self._last = self._run.state.step
         self._lines.append(record["mlm_loss"])
         if len(self._lines) == LINES and self.is_one(list(self._lines)):
             self._said = True
@@ -70,8 +79,7 @@ class Plateau(Callback):
             self._run.say(
                 f"note: the MLM loss stays near {sum(self._lines) / LINES:.2f}. A model that knows only how frequent "
                 f"tokens are has {low:.2f} to {high:.2f}, so this one uses no context yet. If it goes on, "
-                "start again with --model-args initial_attention=neighbours embedding_initializer_range=0.1, or "
-                "another learning rate (docs/troubleshooting.md)"
+                f"start again with {self._remedy} (docs/troubleshooting.md)"
             )
 
     def is_one(self, losses: list[float]) -> bool:

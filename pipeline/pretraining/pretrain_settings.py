@@ -18,7 +18,7 @@ from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.branch import check_branch, find_branch
 from pipeline.pretraining.corpora import digest_of, open_corpora
-from pipeline.pretraining.lengths import find_earlier_start, length_of, skipped_batches_of
+from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.run.initial_model import InitialModel, find_initial_model, record_of
 from pipeline.settings.pretrain_flags import PretrainFlags
@@ -125,9 +125,10 @@ def resolve(
     steps, warmup_steps = length_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours), flags.warmup_steps
     if earlier is not None and warmup_steps is None:
         warmup_steps = earlier.record.warmup_steps
-    branch = None
+    branch, before = None, earlier
     if branched is not None:
         branch, record = branched
+        before = earlier or EarlierStart(Path(branch.run), record, branch.step)  # whose batches are trained on
         check_branch(branch, record, engine.json["optimizer"]["type"], steps)
         if (run := Path(branch.run)).is_dir():
             _check_vocabulary("--branch", run, find_vocabulary(run), corpora.directories[0])
@@ -146,7 +147,7 @@ def resolve(
         branch=branch,
         scored_on=digest_of(flags.eval_data[0]) if flags.eval_data else "",
         earlier_scored_on="" if earlier is None else earlier.record.scored_on,
-        skipped_batches=skipped_batches_of(earlier, flags.skip_batches, steps),
+        skipped_batches=skipped_batches_of(before, flags.skip_batches, steps),
         earlier_steps=None if earlier is None else earlier.record.steps,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         masking=masking,

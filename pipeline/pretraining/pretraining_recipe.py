@@ -11,6 +11,7 @@ from torch import nn
 from common.environment import whole_number
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
+from model.config import NEIGHBOURS
 from pipeline.data.collate import Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture
@@ -137,7 +138,10 @@ class PretrainRecipe(Recipe):
         if self.teacher is not None or not run.is_rank_0:
             return ()
         losses = functools.partial(context_free_losses, task.training, self.settings.masking)
-        return [Plateau(run, losses, self.settings.warmup_steps)]
+        remedy = "another learning rate"
+        if self.settings.model.initial_attention != NEIGHBOURS:
+            remedy += ", or --model-args initial_attention=neighbours embedding_initializer_range=0.1"
+        return [Plateau(run, losses, self.settings.warmup_steps, remedy)]
 
     def throughput(self, task: TrainingTask, world_size: int) -> Throughput:
         """See `Recipe`."""

@@ -86,10 +86,11 @@ class Deadline:
         hours: the limit; None for none, and then the progress stays 0.
         steps: of the run.
         save_seconds: what a save is expected to take.
+        first: step that the run begins at, which is that of the branch. The hours are for the steps from there on.
     """
 
-    def __init__(self, hours: float | None, steps: int, save_seconds: float) -> None:
-        self._limit, self._steps = None if hours is None else 3600.0 * hours, steps
+    def __init__(self, hours: float | None, steps: int, save_seconds: float, first: int = 0) -> None:
+        self._limit, self._steps, self._first = None if hours is None else 3600.0 * hours, steps, first
         self._longest = {"save": save_seconds, "evaluation": 0.0, "step": 0.0}
         self._progress = 0.0
 
@@ -115,7 +116,8 @@ class Deadline:
         if self._limit is None:
             return 0.0
         left = self._limit - self.reserve
-        by_time = seconds / left if left > 0 else 1.0
+        own = seconds / left if left > 0 else 1.0
+        by_time = (self._first + own * (self._steps - self._first)) / self._steps
         self._progress = min(1.0, max(self._progress, step / self._steps, by_time))
         return self._progress
 

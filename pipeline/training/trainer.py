@@ -69,7 +69,9 @@ class Trainer:
     ) -> None:
         self.run, self.task, self.signals, self.callbacks = run, task, signals, list(callbacks)
         save_seconds = expected_save_seconds(run.engine)
-        self.deadline = Deadline(run.settings.flags.max_hours, run.settings.steps, save_seconds)
+        self.deadline = Deadline(
+            run.settings.flags.max_hours, run.settings.steps, save_seconds, run.settings.first_step
+        )
         self.divergence = Divergence(run)
         self.metrics = StepMetrics(run, task, throughput)
         checkpoints, settings = run.settings.flags.output / "checkpoints", run.settings

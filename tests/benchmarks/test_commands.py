@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.shared import commands
 from benchmarks.shared.namespaces import REPOSITORY
 
 MODULES = sorted(path.stem for path in (REPOSITORY / "benchmarks").glob("*.py") if path.stem != "__init__")
@@ -48,3 +49,25 @@ def test_a_missing_package_of_developers_is_one_line(module: str, words: list[st
         r"error: transformers\b.*: not installed here; pip install -r requirements-dev.txt\n", ended.stderr
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_may_fail_ends_nothing_and_is_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(name: str, code: str, **more: bool) -> commands.Command:
+        (tmp_path / name).mkdir(exist_ok=True)
+        return commands.Command(name, (sys.executable, "-c", code), tmp_path / name / "done", **more)
+
+    write = "import pathlib, sys; pathlib.Path({!r}).touch(); sys.exit({})"
+    bad = command("bad", write.format(str(tmp_path / "began"), 1), may_fail=True)
+    good = command("good", write.format(str(tmp_path / "good" / "done"), 0))
+    commands.run([(bad,), (good,)], tmp_path)
+    assert "bad: failed, which counts as the worst result" in capsys.readouterr().out
+    (tmp_path / "began").unlink()
+    commands.run([(bad,), (good,)], tmp_path)
+    assert capsys.readouterr().out == "bad: done before\ngood: done before\n"
+    assert not (tmp_path / "began").exists()
+    mistake = command("mistake", "raise SystemExit(2)", may_fail=True)
+    with pytest.raises(SystemExit) as ended:
+        commands.run([(mistake,), (good,)], tmp_path)
+    assert ended.value.code == 2

@@ -85,10 +85,35 @@ def test_a_branch_resumes_without_the_run_that_it_left(trained):
     assert sorted(whole) == [10, 11, 12]
 
 
+def test_a_branch_resumes_though_its_checkpoint_was_deleted(trained):
+    """The other run has gone on, and deletes old checkpoints."""
+    folder, train = trained
+    shutil.copytree(folder / "constant", folder / "pruned")
+    tag = next(t for t in tags(folder / "pruned" / "checkpoints") if step_of(t) < 9)
+    train("from_pruned", 3, "--branch", str(tag), save_interval=1)
+    shutil.rmtree(tag)
+    assert "nothing to do" in train("from_pruned", 3, "--branch", str(tag)).stdout
+    gone = train("another", 3, "--branch", str(tag), status=2).stderr
+    assert f"has no checkpoint of step {step_of(tag)}; its steps: 9" in gone
+    newest = folder / "pruned" / "checkpoints" / "step-00000009"
+    (newest / "state.json").write_text("{}")
+    assert "is damaged (state.json" in train("another", 3, "--branch", str(newest), steps=20, status=2).stderr
+    assert not (folder / "another").exists()
+
+
+def test_a_branch_leaves_out_what_its_run_has_left_out(trained, words):
+    folder, train = trained
+    train("skipping", 0, "--skip-batches", "2-3")
+    given = {"--branch": str(folder / "skipping"), "--model-args": SMALL, "--steps": "20"}
+    assert resolve(words | given, 1).skipped_batches == ((1, 3),)
+    with pytest.raises(UserError, match="has been trained on batches up to 11"):
+        resolve(words | given | {"--skip-batches": "5-6"}, 1)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"--branch": "{folder}/nothing"}, "holds no run"),
+        ({"--branch": "{folder}/nothing"}, "nothing is no run and no checkpoint of one"),
         ({"--init": "{folder}/constant"}, "--init and --branch"),
         ({"--model-args": "hidden_size=64"}, "--branch .* holds another model: .*hidden_size is 32 there"),
     ],

@@ -49,23 +49,23 @@ def test_with_masks_alone_there_is_one_such_loss():
     assert low == pytest.approx(high) == pytest.approx(math.log(16), rel=0.01)
 
 
-def notes(losses, warmup_steps=0):
+def notes(losses, warmup_steps=0, interval=10):
     """What is said while these losses are logged, with the number of the line."""
     state, said = SimpleNamespace(step=0), []
     run = SimpleNamespace(state=state, say=lambda line: said.append((state.step, line)))
-    callback = Plateau(run, lambda: (5.5, 6.0), warmup_steps)
+    callback = Plateau(run, lambda: (5.5, 6.0), warmup_steps, "another rate")
     for loss in losses:
-        state.step += 1
+        state.step += interval
         callback.on_log({"mlm_loss": loss}, False)
     return said
 
 
 def test_a_loss_that_stands_still_is_said_once():
     ((step, line),) = notes([8.0, 7.0, *[5.75] * 100])
-    assert step == 2 + LINES
+    assert step == 10 * (2 + LINES)
     assert "5.75" in line
     assert "5.50 to 6.00" in line
-    assert "initial_attention=neighbours" in line
+    assert "start again with another rate" in line
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,12 @@ def test_a_run_that_learns_is_not_disturbed(losses):
 
 
 def test_the_warm_up_does_not_count():
-    assert notes([5.75] * 50, warmup_steps=50 - LINES + 1) == []
-    assert len(notes([5.75] * 50, warmup_steps=50 - LINES)) == 1
+    assert notes([5.75] * 50, warmup_steps=10 * (50 - LINES + 1)) == []
+    assert len(notes([5.75] * 50, warmup_steps=10 * (50 - LINES))) == 1
+
+
+def test_a_line_for_each_step_says_no_more_than_one_for_ten():
+    passing = list(np.linspace(6.1, 5.3, 100))  # as albert-tiny with neighbours: through the range in 100 steps
+    assert notes(passing, interval=1) == []
+    ((step, _),) = notes([5.75] * 300, interval=1)
+    assert step == 10 * LINES

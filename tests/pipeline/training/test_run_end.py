@@ -199,3 +199,11 @@ def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save(corpus: Any, 
         assert end.status == EXIT_LOST
         assert end.stderr.startswith(f"error: rank 0 on host {host} or rank 1 on host {host} holds wrong weights after")
         assert [tag.name for tag in tags(tmp_path / run.name / "checkpoints")] == ["step-00000002"]
+
+
+def test_the_hours_of_a_branch_are_for_its_own_steps() -> None:
+    """It begins at step 9,000 of 10,000, and its hour passes evenly."""
+    deadline = Deadline(1.0, 10_000, save_seconds=0.0, first=9000)
+    for part in (0.0, 0.25, 0.5, 0.9):
+        assert deadline.progress(9000, 3600 * part) == pytest.approx(0.9 + 0.1 * part)
+    assert deadline.progress(9001, 3600.0) == 1.0

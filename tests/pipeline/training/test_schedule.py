@@ -54,6 +54,9 @@ def test_a_stable_rate_with_a_decay_by_hand(shape: str, rates: list[float]) -> N
         ({"decay_num_steps": 9}, "2 warm-up steps and 9 steps of decay do not fit into 10 steps"),
         ({"decay_num_steps": 4, "decay_type": "cosine"}, "decay_type 'cosine' is not known"),
         ({"decay_steps": 4}, "decay_steps is not a parameter"),
+        ({"decay_num_steps": "auto"}, "decay_num_steps is 'auto'; give a whole number"),
+        ({"decay_num_steps": 2.7}, "decay_num_steps is 2.7; give a whole number"),
+        ({"decay_num_steps": True}, "decay_num_steps is True; give a whole number"),
     ],
 )
 def test_a_stable_rate_refuses(params: dict[str, object], message: str) -> None:
