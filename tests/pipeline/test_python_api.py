@@ -116,7 +116,7 @@ def test_wrong_arguments_are_one_line(corpus, tmp_path):
     vocabulary = albert.Shards(corpus.train).vocabulary
     sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "embedding_size": 16}
     config = AlbertConfig(num_hidden_layers=1, vocab_size=len(vocabulary), **sizes)
-    model = api.Model(tmp_path, None, AlbertForPreTraining(config).eval(), vocabulary, None)
+    model = api.Model(tmp_path, tmp_path, None, AlbertForPreTraining(config).eval(), vocabulary, None)
     assert repr(model) == f"Model({str(tmp_path)!r}: 1 layers of 32, no task)"
     for texts in ([3], [None], "one", {"text": "a"}):
         with pytest.raises(albert.UserError, match="list of texts"):

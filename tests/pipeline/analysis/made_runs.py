@@ -32,13 +32,20 @@ def finetuning(directory, task, init, metrics, **more):
     return directory
 
 
-def logits(run, split, right, wrong, seed=0):
-    """Adds the logits of two classes to a run: so many right and wrong examples, the same ones for every run."""
+def logits(run, split, right, wrong, seed=0, classes=2):
+    """Adds logits to a run: so many right and wrong examples of two classes, the same ones for every run.
+
+    With more `classes`, no example is of one of the others; with one, the logits and labels are numbers.
+    """
     (run / "logits").mkdir(exist_ok=True)
     labels = np.random.default_rng(0).integers(0, 2, right + wrong)
     order = np.random.default_rng(seed).permutation(right + wrong)
     predicted = np.where(np.arange(right + wrong) < right, labels, 1 - labels)
-    rows = np.stack([1 - predicted, predicted], axis=1).astype(np.float32)
+    rows = np.zeros((right + wrong, classes), np.float32)
+    if classes == 1:
+        rows[:, 0], labels = predicted, labels.astype(np.float32)
+    else:
+        rows[np.arange(right + wrong), predicted] = 1
     Logits(order.astype(str), rows[order], labels[order]).save(run / "logits" / f"{split}.npz")
 
 

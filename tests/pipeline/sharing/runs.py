@@ -78,7 +78,10 @@ def finetuning(directory, vocabulary, task="rte", step=5, score=0.5, config=None
     torch.manual_seed(step)
     kind = find_task(task).kind
     checkpoint(directory, step, kind.make_model(find_task(task), config).state_dict(), score)
-    (made_runs.answers if kind.uses_span_limits else made_runs.logits)(directory, "dev", 15, 5)
+    if kind.uses_span_limits:
+        made_runs.answers(directory, "dev", 15, 5)
+    else:
+        made_runs.logits(directory, "dev", 15, 5, classes=len(find_task(task).labels))
     return directory
 
 
