@@ -21,7 +21,7 @@ from common.files.json_files import check_as, read_object
 from common.text import markdown_table
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
-from pipeline.analysis.minimal_pairs import Result
+from pipeline.analysis.minimal_pairs import Result, read_result
 from pipeline.analysis.summary import sustained_speed
 from pipeline.tasks.metrics import Interval
 from pipeline.training.metrics_file import read_records
@@ -177,7 +177,7 @@ def curve_of_pairs(run: Path, scores: Path) -> list[dict[str, float]]:
         reached = {
             name: float(np.interp(step, steps, [one[name] for one in training])) for name in ("tokens", "seconds")
         }
-        points.append({**reached, "pairs": 100 * read_object(file, "make it again")["total"]["accuracy"]})
+        points.append({**reached, "pairs": 100 * read_result(file).total.accuracy})
     return points
 
 
@@ -280,7 +280,7 @@ def write(
         "facts": facts_of(training, choice, dollars),
         "probe": {one.name: loss if np.isfinite(loss) else None for one, loss in losses.items()},
         "curves": curves,
-        "minimal_pairs": read_object(final, "make it again") if final.exists() else None,
+        "minimal_pairs": dataclasses.asdict(read_result(final)) if final.exists() else None,
         "seeds": training.plan.seeds,
         "tasks": [dataclasses.asdict(result_of(*pair)) for pair in pairs],
         "left_out": list(left_out),
