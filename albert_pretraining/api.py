@@ -35,7 +35,7 @@ from data_prep.__main__ import parse as parse_job
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
 from model.config import IGNORED_LABEL
-from pipeline.checkpoint.run_records import RESULTS, read_results
+from pipeline.checkpoint.results import RESULTS, ResultsRecord, read_results
 from pipeline.data.collate import Batch, Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import open_mixture
@@ -178,8 +178,8 @@ def finetune(
     """
     given = {"task": task, "init": init, "data": data, "output": output, **flags}
     _run([*_launcher(ranks, master_port), f"{PREFIX}pipeline.finetune", *_words(given)])
-    results = read_results(Path(output) / RESULTS)
-    return Run(Path(output), results["median"] if results.get("seeds") else results["metrics"])
+    results: ResultsRecord = read_results(Path(output) / RESULTS)
+    return Run(Path(output), (results.median if results.seeds else results.metrics) or {})
 
 
 @_named(_flags_of_preparation())

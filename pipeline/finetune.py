@@ -21,22 +21,27 @@ command again.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pipeline.distributed.exits import run_and_exit
-from pipeline.run.launch import Prepared, run_command
+from pipeline.run.launch import run_command
 from pipeline.settings.finetune_flags import FinetuneFlags, parse
 
+if TYPE_CHECKING:
+    from pipeline.finetuning.fine_tuning import FineTuning
 
-def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
+
+def make_tasks(flags: FinetuneFlags, world_size: int) -> "list[FineTuning]":
     """Checks a parsed command line. Imports torch and DeepSpeed only when it is called."""
-    from pipeline.finetuning import finetuning_recipe
+    from pipeline.engine.hardware import detect_hardware
+    from pipeline.finetuning import finetune_settings
 
-    return finetuning_recipe.prepare(flags, world_size)
+    return finetune_settings.make_tasks(flags, world_size, detect_hardware())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line, by default that of this process, and returns the exit status."""
-    return run_command(parse, prepare, argv)
+    return run_command(parse, make_tasks, argv)
 
 
 if __name__ == "__main__":

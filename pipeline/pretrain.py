@@ -33,22 +33,27 @@ command again. The launcher's own exit status: docs/cluster.md.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pipeline.distributed.exits import run_and_exit
-from pipeline.run.launch import Prepared, run_command
+from pipeline.run.launch import run_command
 from pipeline.settings.pretrain_flags import PretrainFlags, parse
 
+if TYPE_CHECKING:
+    from pipeline.pretraining.pretraining_task import PreTraining
 
-def prepare(flags: PretrainFlags, world_size: int) -> Prepared:
+
+def make_tasks(flags: PretrainFlags, world_size: int) -> "list[PreTraining]":
     """Checks a parsed command line. Imports torch and DeepSpeed only when it is called."""
-    from pipeline.pretraining import pretraining_recipe
+    from pipeline.engine.hardware import detect_hardware
+    from pipeline.pretraining.pretrain_settings import make_task
 
-    return pretraining_recipe.prepare(flags, world_size)
+    return [make_task(flags, world_size, detect_hardware())]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line, by default that of this process, and returns the exit status."""
-    return run_command(parse, prepare, argv)
+    return run_command(parse, make_tasks, argv)
 
 
 if __name__ == "__main__":

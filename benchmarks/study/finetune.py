@@ -11,7 +11,6 @@ from pathlib import Path
 from benchmarks.shared.commands import Command
 from benchmarks.study.plan import Plan
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.finetuning.fine_tuning import make_features
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
 from pipeline.tasks.task import SpanLimits, Task
@@ -46,7 +45,7 @@ def size_of(task: Task, data: Path, vocabulary: Vocabulary, plan: Plan) -> TaskS
     """Reads the files of a task. Raises UserError if they have a mistake."""
     splits = reading.read(task, str(data))
     limits = SpanLimits(doc_stride=plan.stride)
-    lengths = make_features(task, vocabulary, {"train": splits["train"]}, plan.length, limits)["train"].lengths
+    lengths = task.kind.make_features(task, vocabulary, splits["train"], plan.length, limits).lengths
     return TaskSize(data, len(lengths), float(lengths.mean()), len(splits[task.dev_splits[0]]))
 
 

@@ -123,7 +123,7 @@ def _first_predictions(run: TaskRun) -> Mapping[str, Any]:
 
 def _rows(run: TaskRun, untrained: Mapping[str, Any]) -> Iterator[list[object]]:
     """The row of each labelled split of a run; `untrained` has the predictions of the model from random weights."""
-    task, weights = run.task, "random" if run.results.get("random_weights") else "pre-trained"
+    task, weights = run.task, "random" if run.results.random_weights else "pre-trained"
     for split, predictions in _first_predictions(run).items():
         estimate = estimate_of(task, predictions)
         if estimate is None:

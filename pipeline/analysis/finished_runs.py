@@ -7,7 +7,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files.places import plain_name
-from pipeline.checkpoint.run_records import RESULTS, read_results
+from pipeline.checkpoint.results import RESULTS, ResultsRecord, read_results
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
 
@@ -24,12 +24,13 @@ class TaskRun:
 
     directory: Path
     task: Task
-    results: Mapping[str, Any]
+    results: ResultsRecord
 
     @property
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
         """Split to metric to value; of several seeds the median."""
-        metrics: dict[str, dict[str, float]] = self.results["median" if self.results.get("seeds") else "metrics"]
+        metrics = self.results.median if self.results.seeds else self.results.metrics
+        assert metrics is not None  # `read_results` has checked it
         return metrics
 
 
@@ -49,9 +50,9 @@ def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
 
 def read_run(directory: Path) -> TaskRun:
     """The run in a directory. Raises UserError if its `results.json` cannot be read."""
-    results = read_results(directory / RESULTS)
-    plain_name(results["task"], directory / RESULTS)
-    return TaskRun(directory, task_of(results, directory / RESULTS), results)
+    results: ResultsRecord = read_results(directory / RESULTS)
+    plain_name(results.task, directory / RESULTS)
+    return TaskRun(directory, task_of(results.task, results.own_task, directory / RESULTS), results)
 
 
 def member_directories(run: Path) -> list[Path]:

@@ -18,7 +18,8 @@ from common.errors import UserError
 from common.text import markdown_table
 from model import AlbertConfig
 from pipeline.analysis.finished_runs import TaskRun, read_run
-from pipeline.checkpoint.run_records import RESULTS, read_record
+from pipeline.checkpoint.results import RESULTS
+from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import last_record
 
 NOT_RUN = "not run"
@@ -217,7 +218,7 @@ def glue_score(runs: Mapping[str, TaskRun]) -> Cell | None:
 def _parameters(run: Path) -> Cell:
     from model.counts import parameter_counts  # torch takes seconds to import
 
-    return (parameter_counts(read_record(run).config).backbone / 1e6,)
+    return (parameter_counts(read_settings(run).model).backbone / 1e6,)
 
 
 def _last(split: str, name: str, unit: float, run: Path) -> Cell | None:
@@ -229,7 +230,10 @@ def _last(split: str, name: str, unit: float, run: Path) -> Cell | None:
 def _relative_speed(run: Path) -> Cell | None:
     """Tokens a second of a pre-training, BERT large's = 1. Speeds are compared on equal ranks only."""
     reference = run.parents[1] / "bert-large" / "pretrain"
-    if not (reference / "done").exists() or read_record(run).world_size != read_record(reference).world_size:
+    if (
+        not (reference / "done").exists()
+        or read_settings(run).engine.world_size != read_settings(reference).engine.world_size
+    ):
         return None
     unit = _last("train", "tokens_per_second", 1, reference)
     return None if unit is None else _last("train", "tokens_per_second", unit[0], run)

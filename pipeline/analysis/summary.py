@@ -11,10 +11,12 @@ from common.files.atomic import replacing
 from common.files.places import check_directory
 from common.text import quantity
 from pipeline.analysis.finished_runs import TaskRun, read_run
-from pipeline.checkpoint.run_records import RESULTS, PretrainRecord, read_record
+from pipeline.checkpoint.results import RESULTS
 from pipeline.data.mixture import names_of
+from pipeline.settings.run_settings import PretrainSettings
+from pipeline.settings.settings_file import read_settings
 from pipeline.training import metrics_file
-from pipeline.training.training_task import parts_of
+from pipeline.training.evaluations import parts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,8 +52,8 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     """
     if (directory / RESULTS).exists():
         return _of_fine_tuning(read_run(directory))
-    record = read_record(directory)
-    if not isinstance(record, PretrainRecord):
+    settings = read_settings(directory)
+    if not isinstance(settings, PretrainSettings):
         raise UserError(
             f"{directory} is a fine-tuning run that has not ended; its metrics so far are in "
             f"{directory / metrics_file.METRICS}"
@@ -64,20 +66,20 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
 
     step = max(training[-1]["step"], evaluations[-1]["step"])
-    rows = {"steps": f"{step:,} of {record.steps:,}, {last('tokens', training):,.0f} tokens"}
+    rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
     newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
-    for name, metrics in parts_of(newest, names_of_held_out(record)).items():
-        rows |= _of_held_out(name or "held-out", metrics, record.objective)
-    rows["training speed"] = f"{speed:,.0f} tokens/s in {record.precision}"
-    rows["time"] = f"{last('seconds', training):.0f} s on {quantity(record.world_size, 'rank')}"
+    for name, metrics in parts_of(newest, names_of_held_out(settings)).items():
+        rows |= _of_held_out(name or "held-out", metrics, settings.objective)
+    rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.engine.precision}"
+    rows["time"] = f"{last('seconds', training):.0f} s on {quantity(settings.engine.world_size, 'rank')}"
     rows |= {"run": str(directory), "exported model": str(export)}
     rows |= {} if curves is None else {"curves": str(curves)}
     return "\n".join([*_lines(rows), "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])
 
 
-def names_of_held_out(record: PretrainRecord) -> Sequence[str]:
+def names_of_held_out(settings: PretrainSettings) -> Sequence[str]:
     """The names of the held-out sets of a run, if there are several: their metrics begin with them."""
-    directories = [Path(directory) for directory in record.eval_data_directories]
+    directories = settings.flags.eval_data
     return names_of(directories) if len(directories) > 1 else ()
 
 
@@ -99,13 +101,13 @@ def _of_held_out(name: str, metrics: Mapping[str, float], objective: str) -> dic
 
 def _of_fine_tuning(run: TaskRun) -> str:
     """A table of a fine-tuning run that has ended: its metrics, of several seeds their median and spread."""
-    results, spread = run.results, run.results.get("spread") or {}
-    weights = "random" if results.get("random_weights") else results.get("init")
+    results, spread = run.results, run.results.spread or {}
+    weights = "random" if results.random_weights else results.init
     rows = {"task": run.task.name, "initial weights": weights}
-    if seeds := results.get("seeds"):
-        rows["seeds"] = f"{len(seeds)}: the median, and the lowest and the highest"
-    if steps := results.get("steps"):
-        rows["steps"] = f"{steps:,}, the best is {results.get('best_step')}"
+    if results.seeds:
+        rows["seeds"] = f"{len(results.seeds)}: the median, and the lowest and the highest"
+    if results.steps:
+        rows["steps"] = f"{results.steps:,}, the best is {results.best_step}"
     for split, metrics in run.metrics.items():
         for name, value in metrics.items():
             reach = [f"{end:.4g}" for end in spread.get(split, {}).get(name, ())]
@@ -142,29 +144,29 @@ def curves_of(run: Path) -> "Figure":
     from matplotlib.figure import Figure
 
     matplotlib.use("agg")
-    record = read_record(run)
+    settings = read_settings(run)
     training, evaluations = (metrics_file.read_records(run, split) for split in ("train", "eval"))
-    if not isinstance(record, PretrainRecord) or not training:
+    if not isinstance(settings, PretrainSettings) or not training:
         raise UserError(f"{run} has no curves: it is no pre-training run, or has logged no step")
     figure = Figure(figsize=SIZE, layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     losses.plot(*_points(training, "mlm_loss"), label="training")
     losses.set(xlabel="steps", ylabel="MLM loss (nats)")
-    for number, name in enumerate(names_of_held_out(record) or ("",)):
+    for number, name in enumerate(names_of_held_out(settings) or ("",)):
         prefix, held_out = f"{name}/" * (number > 0), f"held out{name and f', {name}'}"
         (line,) = losses.plot(*_points(evaluations, f"{prefix}mlm_loss"), marker="o", label=held_out)
         color = line.get_color()
         if entropies := _points(evaluations, f"{prefix}mlm_unigram_entropy")[1]:
             entropy = "unigram entropy" if number == 0 else None
             losses.axhline(entropies[-1], linestyle="--", color=color, alpha=0.5, label=entropy)
-        key = f"{prefix}{record.objective}_accuracy"
+        key = f"{prefix}{settings.objective}_accuracy"
         steps, middle = _points(evaluations, key)
         low, high = (_points(evaluations, f"{key}_{end}")[1] for end in ("low", "high"))
         reach = [[at - end for at, end in zip(middle, low)], [end - at for at, end in zip(middle, high)]]
         interval = f"{held_out}, with its 95 % interval"
         accuracies.errorbar(steps, middle, yerr=reach, marker="o", capsize=3, color=color, label=interval)
     accuracies.axhline(0.5, linestyle="--", color="gray", label="chance")
-    accuracies.set(xlabel="steps", ylabel=f"{record.objective.upper()} accuracy")
+    accuracies.set(xlabel="steps", ylabel=f"{settings.objective.upper()} accuracy")
     for axes in (losses, accuracies):
         axes.grid(alpha=0.3)
         axes.legend()

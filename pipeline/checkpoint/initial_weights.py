@@ -20,7 +20,9 @@ from model import AlbertConfig, checkpoint, huggingface
 from pipeline.checkpoint import pooling
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest, tags
-from pipeline.checkpoint.run_records import Head, PretrainRecord, read_record
+from pipeline.settings.run_settings import PretrainSettings
+from pipeline.settings.settings_file import read_settings
+from pipeline.tasks.own_tasks import Head
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -83,7 +85,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
     head = Head()
     try:
         if (run / "settings.json").exists():
-            config = read_record(run).config
+            config = read_settings(run).model
             tensors = load_weights(place if place != run else run / "checkpoints")
         elif (place / huggingface.CONFIG_FILE).exists():
             config, tensors, fields = huggingface.read(place)
@@ -164,10 +166,10 @@ def run_of_checkpoint(source: Path) -> Path | None:
 
 def _place_of_model(source: Path, flag: str) -> Path:
     """The directory below `source` that holds the model. Raises UserError if none does."""
-    if (run := run_of_checkpoint(source)) is not None and isinstance(read_record(run), PretrainRecord):
+    if (run := run_of_checkpoint(source)) is not None and isinstance(read_settings(run), PretrainSettings):
         return source
     if (source / "settings.json").exists():
-        if isinstance(read_record(source), PretrainRecord):
+        if isinstance(read_settings(source), PretrainSettings):
             return source
         if not (source / "export").exists():
             remedy = "finish it, or name another"

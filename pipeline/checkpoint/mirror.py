@@ -19,7 +19,7 @@ from common.files import atomic, places
 from common.files.json_files import parse_object, read_object
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.checkpoint_manifest import MANIFEST, OWN_FILES
-from pipeline.checkpoint.run_records import SETTINGS
+from pipeline.settings.settings_file import SETTINGS
 
 MIRROR = "mirror.json"
 """In the run's directory and in the store: the identity of the run."""

@@ -4,8 +4,6 @@ Only one command at a time may train in it, and only with the settings of its fi
 """
 
 import contextlib
-import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from common.errors import UserError
 from common.files import atomic, locks, outputs, places
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
-from pipeline.checkpoint.run_records import SETTINGS, RunRecord, read_record
+from pipeline.settings.run_settings import RunSettings
+from pipeline.settings.settings_file import SETTINGS, read_settings, write_settings
 
 if TYPE_CHECKING:
     from pipeline.distributed.control import ControlGroup
@@ -64,26 +63,27 @@ def _check_unused(output: Path, names: Sequence[str]) -> None:
         )
 
 
-def check_same_settings(output: Path, record: RunRecord) -> None:
-    """Raises UserError if `output` holds a run that differs from `record` in what decides its results (`IDENTITY`)."""
+def check_same_settings(settings: RunSettings) -> None:
+    """Raises UserError if the directory of the run holds one that differs in what a resume must not change."""
+    output = settings.flags.output
     if not (output / SETTINGS).exists():
         return
-    if changed := differences(read_record(output).identity(), record.identity()):
+    if changed := differences(read_settings(output).identity(), settings.identity()):
         raise UserError(
             f"{output} holds a run with other settings ({'; '.join(changed)}); "
             "give these again to resume it, or choose another --output"
         )
 
 
-def write_settings_and_vocabulary(output: Path, record: RunRecord, config: str, vocabulary: Vocabulary) -> None:
+def write_settings_and_vocabulary(settings: RunSettings, config: str, vocabulary: Vocabulary) -> None:
     """Makes the run's directory and writes settings.json, config.yaml and the vocabulary.
 
     Args:
         config: the flags as YAML.
     """
+    output = settings.flags.output
     output.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(dataclasses.asdict(record), indent=2)
-    atomic.write_text(output / SETTINGS, content + "\n")  # first: it makes this a run
+    write_settings(output, settings)  # first: it makes this a run
     atomic.write_text(output / "config.yaml", config)
     atomic.write_bytes(output / vocabulary.file_name, vocabulary.serialized)
 

@@ -12,7 +12,6 @@ import copy
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -23,72 +22,12 @@ from common.files.json_files import parse_object, read_bytes
 from common.text import quantity
 from pipeline.distributed import launcher
 from pipeline.engine import optimizers
+from pipeline.engine.engine_config import EngineConfig, Precision
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.optimizers import AboveZero, AtLeastZero, Strict
 
-Precision = Literal["fp16", "bf16", "fp32"]
 SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"
 """The presets, which are installed with the packages."""
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """A checked DeepSpeed JSON for a known number of ranks.
-
-    Attributes:
-        json: what `deepspeed.initialize` gets. Its `train_batch_size` includes the empty rows, because DeepSpeed
-            demands the product of its sizes.
-        precision: of the forward and backward pass.
-        train_batch_size: rows in a step, over all ranks, without empty ones.
-        micro_batch_size: rows in a micro-step of one rank; the last micro-batches of a step may hold fewer.
-        accumulation_steps: micro-steps in a step, the same on all ranks.
-        world_size: number of ranks.
-        device: name of the hardware, see `Hardware`.
-        optimizer: the type in the optimizer block.
-        learning_rate: the peak, from the optimizer block.
-        notes: what differs from the JSON and why, one line each.
-    """
-
-    json: dict[str, Any]
-    precision: Precision
-    train_batch_size: int
-    micro_batch_size: int
-    accumulation_steps: int
-    world_size: int
-    device: str
-    optimizer: str
-    learning_rate: float
-    notes: tuple[str, ...]
-
-    @property
-    def zero_stage(self) -> int:
-        """0 to 3."""
-        return int(self.json.get("zero_optimization", {}).get("stage", 0))
-
-    @property
-    def computed_rows(self) -> int:
-        """Rows that a step computes over all ranks, empty ones included."""
-        return self.micro_batch_size * self.accumulation_steps * self.world_size
-
-    @property
-    def empty_rows(self) -> int:
-        """Rows of a step that are padding, because the batch does not divide into the micro-batches."""
-        return self.computed_rows - self.train_batch_size
-
-    @property
-    def empty_share(self) -> float:
-        """The part of a step's computation that the empty rows cost, from 0 to 1."""
-        return self.empty_rows / self.computed_rows
-
-    def describe_batch(self, noun: str, rank: str = "rank") -> str:
-        """The batch and its division, for people."""
-        division = (
-            f"{self.micro_batch_size} x {self.accumulation_steps} accumulated x {quantity(self.world_size, rank)}"
-        )
-        if not self.empty_rows:
-            return f"{self.train_batch_size} {noun} = {division}"
-        empty = f"{self.empty_rows} empty ({100 * self.empty_share:.1f} % of the computation)"
-        return f"{self.train_batch_size} {noun} = {division} - {empty}"
 
 
 REMEDY = "name a file such as ds_configs/base.json"

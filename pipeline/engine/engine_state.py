@@ -15,7 +15,7 @@ from deepspeed.runtime import bf16_optimizer
 from torch import Tensor, nn
 
 from pipeline.engine import optimizers, zero_layout
-from pipeline.engine.deepspeed_config import EngineConfig
+from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.lamb import Lamb, TensorSlice
 from pipeline.engine.optimizers import KINDS, describe_groups, parameter_groups
 

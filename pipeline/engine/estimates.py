@@ -24,7 +24,7 @@ from model.counts import executed_flops, model_flops, parameter_counts
 from model.layers.heads import CHUNK
 from pipeline.data.collate import BatchShape
 from pipeline.data.packed_rows import offset_count
-from pipeline.engine.deepspeed_config import EngineConfig
+from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Cluster
 
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}

@@ -1,34 +1,35 @@
-"""Fine-tuning as a `TrainingTask`: a task's examples, its head, its metrics on the dev sets, and its predictions.
-
-Every example of a split is predicted exactly once: over all ranks, or in one process.
-"""
+"""Fine-tuning as a `TrainingTask`: a task's examples, its head, its metrics on the dev sets, and its predictions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import torch
+import xxhash
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from data_prep.text.vocabulary import Vocabulary
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint
+from pipeline.checkpoint.results import RESULTS, read_results
+from pipeline.checkpoint.retention import step_of
 from pipeline.data import sampler
 from pipeline.data.mixture import training_step
-from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.finetuning.finetune_settings import FinetuneSettings
-from pipeline.tasks.kind import Features, SampleOutput
+from pipeline.finetuning.finetuning_results import how_to_predict, write_results, write_summary
+from pipeline.finetuning.prediction import batches_of, outputs_of, predict
+from pipeline.settings.finetune_flags import FinetuneFlags
+from pipeline.settings.run_settings import FinetuneSettings
+from pipeline.tasks.kind import Features
 from pipeline.tasks.task import SpanLimits, Splits, Task
-from pipeline.training.training_run import REMEDY, TrainingFailed
-from pipeline.training.training_task import Evaluation, Pace, without_pauses
+from pipeline.training.evaluations import Evaluation, Pace
+from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
+from pipeline.training.training_task import TrainingTask
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
-
-TOKENS_IN_BATCH = 8192
-"""Of an evaluation."""
 
 T = TypeVar("T", Tensor, float)
 
@@ -49,44 +50,149 @@ class LabelCounts(NamedTuple):
     labels: float
 
 
-def make_features(
-    task: Task, vocabulary: Vocabulary, splits: Splits, max_length: int, limits: SpanLimits
-) -> dict[str, Features]:
-    """Makes the features of every split."""
-    return {
-        split: task.kind.make_features(task, vocabulary, examples, max_length, limits)
-        for split, examples in splits.items()
-    }
+@dataclass
+class Examples:
+    """The examples of all seeds.
+
+    Attributes:
+        digest: of all splits, those without labels included.
+        features: of every split, once a run has needed them.
+    """
+
+    splits: Splits
+    digest: str
+    features: dict[str, Features] = field(default_factory=dict)
+
+
+def digest(splits: Splits) -> str:
+    """xxh3_128 of all examples, in hexadecimal."""
+    state = xxhash.xxh3_128()
+    for split in sorted(splits):
+        state.update(split.encode())
+        for example in splits[split]:
+            state.update(repr(example).encode())
+    return str(state.hexdigest())
 
 
 @dataclass
-class FineTuning:
-    """Trains on the samples of split "train" and evaluates on the task's dev sets. A `TrainingTask`.
+class FineTuning(TrainingTask):
+    """The run of one seed: trains on the samples of split "train" and evaluates on the task's dev sets.
 
     Attributes:
-        features: of every split.
+        task: what is learned.
+        data: the examples, which the runs of all seeds share.
+        command: the flags as they were given, which are those of all seeds.
     """
 
     settings: FinetuneSettings
-    features: Mapping[str, Features]
-    control: ControlGroup
+    task: Task
+    data: Examples
+    command: FinetuneFlags
 
+    noun = "samples"
     sums_kind = FinetuningSums
+    shares_weights = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has ended and has predicted the present examples. See `TrainingTask`."""
+        written = self.settings.flags.output / RESULTS
+        return super().is_done and written.exists() and read_results(written).predicted_data == self.data.digest
+
+    @property
+    def weights(self) -> InitialWeights | None:
+        """See `TrainingTask`."""
+        return None if self.settings.flags.random_weights else super().weights
+
+    def facts(self) -> Mapping[str, str]:
+        """See `TrainingTask`."""
+        return {"the examples of all splits": self.data.digest}
 
     @property
     def name(self) -> str:
         """The name of the task."""
-        return self.settings.task.name
+        return self.task.name
+
+    @property
+    def features(self) -> Mapping[str, Features]:
+        """Those of every split."""
+        return self.data.features
+
+    @property
+    def rows(self) -> int:
+        """The samples in the training data."""
+        return len(self.features["train"].lengths)
 
     @property
     def dev_splits(self) -> list[str]:
         """The dev sets of the task that the data has; the first decides which step is the best."""
-        return [split for split in self.settings.task.dev_splits if split in self.features]
+        return [split for split in self.task.dev_splits if split in self.features]
 
     @property
     def evaluates(self) -> bool:
         """Whether the data has a dev set."""
         return bool(self.dev_splits)
+
+    def open(self, control: ControlGroup) -> None:
+        """Makes the features. See `TrainingTask`."""
+        self.control = control
+        limits = self.settings.limits or SpanLimits()
+        self.data.features = self.data.features or {
+            split: self.task.kind.make_features(self.task, self.vocabulary, examples, self.settings.max_length, limits)
+            for split, examples in self.data.splits.items()
+        }
+
+    def make_model(self) -> nn.Module:
+        """See `TrainingTask`."""
+        return self.task.kind.make_model(self.task, self.settings.model, self.settings.execution)
+
+    def has_head(self, name: str) -> bool:
+        """See `TrainingTask`."""
+        assert self.weights is not None
+        head, task = self.weights.head, self.task
+        return head.finetuning_task == task.name and (not task.labels or head.labels in (None, task.labels))
+
+    def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
+        """See `TrainingTask`."""
+        flags, task = self.settings.flags, self.task
+        examples = ", ".join(f"{split} {its.examples:,}" for split, its in self.features.items())
+        weights = "random weights" if flags.random_weights else f"weights from {flags.init}"
+        new = f"; new: {', '.join(new_tensors)}" if new_tensors else ""
+        lines = [f"task: {task.name}, seed {flags.seed}; examples: {examples}", f"model: {weights}{new}"]
+        if task.columns is not None and task.labels:
+            shown = ", ".join(map(repr, task.labels[:20]))
+            lines.append(f"labels: {shown}{', ...' if len(task.labels) > 20 else ''}")
+            if len({label.casefold() for label in task.labels}) < len(task.labels):
+                lines.append("note: some labels differ in capitals only; is each a class of its own?")
+            if note := task.kind.note(task.labels):
+                lines.append(f"note: {note}")
+        return lines
+
+    def details(self) -> list[str]:
+        """See `TrainingTask`."""
+        settings = self.settings
+        return [
+            f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
+            f"{settings.rate_note}; longest sequence {settings.max_length}"
+        ]
+
+    def conclude(self, run: TrainingRun) -> str:
+        """Predicts with the best step. See `TrainingTask`."""
+        best = best_checkpoint(self.settings.flags.output)
+        model = self.task.kind.make_model(self.task, self.settings.model)
+        model.load_state_dict(load_weights(best))
+        model = model.to(run.engine.device, next(run.engine.module.parameters()).dtype)
+        steps = run.state.step, step_of(best)
+        write_results(self.settings, self.task, model, self.features, run.control, *steps, self.data.digest)
+        return f"the model of step {step_of(best)}"
+
+    def summarise_seeds(self, members: Sequence[Path]) -> None:
+        """See `TrainingTask`."""
+        write_summary(self.command.output, members)
+
+    def last_line(self) -> str:
+        """See `TrainingTask`. Of several seeds, the summary ends with it."""
+        return how_to_predict(self.settings.flags.output) if self.command.seeds is None else ""
 
     def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
         """See `TrainingTask.steps`."""
@@ -114,14 +220,14 @@ class FineTuning:
         sequence_ids = tensors["sequence_ids"]  # (B, S)
         tokens = (sequence_ids >= 0).sum()
         # Not the number of labels: a text has a tag for each of its tokens.
-        rows = (sequence_ids.amax(dim=1) + 1).sum() / self.settings.task.kind.sequences_per_sample(self.settings.task)
+        rows = (sequence_ids.amax(dim=1) + 1).sum() / self.task.kind.sequences_per_sample(self.task)
         return FinetuningSums(output.loss_sum, output.correct, output.total, tokens, rows)
 
     def summarise(self, totals: FinetuningSums[float]) -> dict[str, Any]:
         """The mean loss and, except for a regression, the accuracy."""
         labels = max(totals.labels, 1.0)
         metrics: dict[str, Any] = {"loss": totals.loss / labels}
-        if not self.settings.task.kind.predicts_numbers:
+        if not self.task.kind.predicts_numbers:
             metrics["accuracy"] = totals.correct / labels
         return metrics | {"interval_tokens": int(totals.tokens)}
 
@@ -155,70 +261,12 @@ class FineTuning:
             prefix = "" if split == self.dev_splits[0] else f"{split}/"
             metrics |= {f"{prefix}{name}": value for name, value in of_split.items()}
         engine.train()
-        shown = self.settings.task.score
+        shown = self.task.score
         return Evaluation(dict(metrics), metrics[shown], shown)
 
     def _score(self, predictions: Any) -> dict[str, float] | str:
         """The metrics, or why there are none."""
         try:
-            return self.settings.task.kind.metrics(self.settings.task, predictions)
+            return self.task.kind.metrics(self.task, predictions)
         except ValueError as error:
             return str(error)
-
-
-def batches_of(
-    features: Features, rank: int = 0, world_size: int = 1, limit: int = TOKENS_IN_BATCH, by_tokens: bool = True
-) -> list[list[int]]:
-    """The numbers of the samples in each of this rank's batches. Samples of similar length share a batch.
-
-    The batches of all ranks together hold each sample once. All ranks get the same number of batches, because a forward
-    pass under ZeRO-3 is collective; the last batch may be empty.
-
-    Args:
-        limit: tokens of a batch, or samples if not `by_tokens`. A batch has at least one sample.
-    """
-    order = np.argsort(features.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
-    ends = np.cumsum(features.lengths[order] if by_tokens else np.ones_like(order))
-    batches: list[list[int]] = []
-    start = 0
-    while start < len(order):
-        before = ends[start - 1] if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
-        batches.append(order[start:end].tolist())
-        start = end
-    batches += [[] for _ in range(-len(batches) % world_size)]
-    return batches[rank::world_size]
-
-
-def predict(
-    model: nn.Module, features: Features, control: ControlGroup, device: torch.device, pace: Pace = without_pauses
-) -> Any | None:
-    """Predicts each example with a model or an engine, and leaves it in evaluation mode. Collective.
-
-    Returns:
-        The predictions on rank 0; None on the other ranks.
-    """
-    batches = batches_of(features, control.rank, control.world_size)
-    gathered = control.gather(outputs_of(model, features, device, batches, pace))
-    if gathered is None:
-        return None
-    with progress.get_progress().during("scoring"):
-        return features.predictions({sample: result for part in gathered for sample, result in part.items()})
-
-
-@torch.no_grad()
-def outputs_of(
-    model: nn.Module,
-    features: Features,
-    device: torch.device,
-    batches: Sequence[list[int]],
-    pace: Pace = without_pauses,
-) -> dict[int, SampleOutput]:
-    """The output of a model or an engine for each sample in `batches`, by number. Leaves it in evaluation mode."""
-    model.eval()
-    made = ((samples, features.batch(samples, training=False)) for samples in batches)
-    outputs: dict[int, SampleOutput] = {}
-    for samples, batch in pace(prefetch(made), len(batches)):
-        output = model(**to_device(batch, device))
-        outputs.update(zip(samples, features.decode(samples, batch, output)))
-    return outputs

@@ -1,23 +1,25 @@
-"""The settings of a fine-tuning run: the task's defaults, the flags, and a DeepSpeed JSON.
+"""Finds out the settings of a fine-tuning run, from the task's defaults, the flags, and a DeepSpeed JSON.
 
 The defaults of the paper's tasks are those of Table 14.
 """
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
 from model.config import AlbertConfig, ExecutionOptions
-from pipeline.checkpoint.run_records import FinetuneRecord, PretrainRecord
+from pipeline.checkpoint.initial_model import InitialModel, find_initial_model, record_of
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
-from pipeline.run.initial_model import InitialModel, record_of
+from pipeline.finetuning.fine_tuning import Examples, FineTuning, digest
 from pipeline.settings.finetune_flags import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags
+from pipeline.settings.run_settings import FinetuneSettings
 from pipeline.tasks import own_tasks
+from pipeline.tasks.files import reading
+from pipeline.tasks.registry import find_task
 from pipeline.tasks.task import SpanLimits, Task, steps_of_epochs
-from pipeline.training.run_settings import RunSettings
+from pipeline.training import schedule
 
 MIN_LENGTH = 16
 TABLE_WIDTH = 768
@@ -26,62 +28,32 @@ MAX_RATE = 2e-4
 """The highest default of the learning rate: the best for albert-tiny in benchmarks/results/tiny_tasks.md."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FinetuneSettings(RunSettings):
-    """The settings of one fine-tuning run, of one seed. `model` has the dropout of fine-tuning.
+def make_tasks(flags: FinetuneFlags, world_size: int, hardware: Hardware) -> list[FineTuning]:
+    """The run of each seed of a command line. Reads files and writes none. Raises UserError for a mistake."""
+    if flags.is_own_task:
+        task, splits = own_tasks.read(flags.own_data())
+    else:
+        task = find_task(flags.task_word)
+        splits = reading.read(task, flags.data or "")
+    if "train" not in splits:
+        raise UserError(f"--data {flags.data} holds no training examples of {task.name}; it has {', '.join(splits)}")
+    initial = find_initial_model(flags.init, flags.outputs())
+    assert initial is not None, "--init is required"
+    trained_on = {split: examples for split, examples in splits.items() if split in ("train", *task.dev_splits)}
+    runs = resolve(flags, task, len(splits["train"]), world_size, hardware, initial, digest(trained_on))
+    _check_form(flags)
+    data = Examples(splits, digest(splits))
+    return [FineTuning(settings, initial.vocabulary, initial, task, data, flags) for settings in runs]
 
-    A checkpoint is saved at every evaluation, because the best evaluated step is the result of the run.
 
-    Attributes:
-        flags: of the command line, with the seed and the directory of this run.
-        task: what the model learns.
-        origin: the fields of the record that tell the initial model.
-        pretraining: the record of the pre-training run when this run began; None if there was none.
-        rate_reason: why the learning rate is not that of the table; "" if it is, or the user chose it.
-        data_digest: of the examples that training sees: those of train and the dev sets.
-        max_length: tokens of the longest sequence.
-        limits: of passages, questions and answers (SQuAD).
-    """
-
-    flags: FinetuneFlags
-    task: Task
-    origin: dict[str, Any]
-    pretraining: PretrainRecord | None
-    rate_reason: str
-    data_digest: str
-    max_length: int
-    limits: SpanLimits
-    kept_checkpoints: int = 1
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """The hyperparameters of Table 14, and the others that decide the result."""
-        hyperparameters: dict[str, Any] = {
-            **self.optimization(),
-            "learning_rate": self.engine.learning_rate,
-            "dropout": self.model.hidden_dropout_prob,
-            "classifier_dropout": self.model.classifier_dropout_prob,
-            "steps": self.steps,
-            "warmup_steps": self.warmup_steps,
-            "eval_interval": self.eval_interval,
-            "max_length": self.max_length,
-        }
-        return hyperparameters | (dataclasses.asdict(self.limits) if self.task.kind.uses_span_limits else {})
-
-    def record(self) -> FinetuneRecord:
-        """What settings.json holds."""
-        flags = self.flags
-        return FinetuneRecord(
-            **self.common_record(),
-            **self.origin,
-            data=self.data_digest,
-            task=self.task.name,
-            own_task=own_tasks.record_of(self.task).get(own_tasks.RECORD),
-            random_weights=flags.random_weights,
-            hyperparameters=self.hyperparameters(),
-            pretraining=self.pretraining,
-            data_directory=flags.data or flags.own_data().source,
-            data_on_hub=flags.data is not None and not Path(flags.data).exists(),
-        )
+def _check_form(flags: FinetuneFlags) -> None:
+    """Raises UserError if --output holds a run of one seed and --seeds is given, or the other way round."""
+    single = (flags.output / "settings.json").exists()
+    several = any(flags.output.glob("seed-*/settings.json"))
+    if single and flags.seeds is not None:
+        raise UserError(f"{flags.output} holds a run of one seed; leave --seeds out, or choose another --output")
+    if several and flags.seeds is None:
+        raise UserError(f"{flags.output} holds runs of several seeds; give --seeds, or choose another --output")
 
 
 def resolve(
@@ -117,24 +89,28 @@ def resolve(
         classifier_dropout_prob=flags.classifier_dropout,
     )
     limits = {field.name: getattr(flags, field.name, None) for field in dataclasses.fields(SpanLimits)}
+    given = {name: value for name, value in limits.items() if value is not None}
     settings = FinetuneSettings(
         flags=flags,
-        task=task,
         model=model,
         execution=ExecutionOptions(activation_checkpointing=flags.activation_checkpointing),
         engine=engine,
-        origin=record_of(initial),
-        pretraining=None if flags.random_weights else initial.pretraining,
-        rate_reason=reason,
-        data_digest=data_digest,
-        max_length=_max_length(flags.max_length, task, initial.config),
-        limits=SpanLimits(**{name: value for name, value in limits.items() if value is not None}),
         steps=steps,
         warmup_steps=round(steps * defaults.warmup_fraction) if flags.warmup_steps is None else flags.warmup_steps,
         log_interval=flags.log_interval or min(100, max(1, steps // 100)),
         eval_interval=interval,
         save_interval=interval,
+        task=task.name,
+        own_task=own_tasks.record_of(task),
+        data_digest=data_digest,
+        max_length=_max_length(flags.max_length, task, initial.config),
+        limits=SpanLimits(**given) if task.kind.uses_span_limits else None,
+        pretraining=None if flags.random_weights else initial.pretraining,
+        rate_note=reason,
+        data_on_hub=flags.data is not None and not Path(flags.data).exists(),
+        **record_of(initial),
     )
+    schedule.of_run(settings)
     return [
         dataclasses.replace(settings, flags=dataclasses.replace(flags, seed=seed, output=output))
         for seed, output in enumerate(flags.outputs(), flags.seed)

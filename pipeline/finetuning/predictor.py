@@ -21,7 +21,7 @@ from model.albert import ModelWithHead
 from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
 from pipeline.checkpoint.pooling import Pooling, read_pooling
 from pipeline.data.prefetch import to_device
-from pipeline.finetuning.fine_tuning import batches_of, outputs_of
+from pipeline.finetuning.prediction import batches_of, outputs_of
 from pipeline.tasks.files.rows import read_examples
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.row_packing import EncodedTexts, pack

@@ -13,10 +13,11 @@ from data_prep.corpus.documents import HELD_OUT, TRAIN
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest, read_manifest
 from data_prep.format.shards import ShardSet, open_shards, problem_of
 from data_prep.text.vocabulary import find_vocabulary
-from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.data.mixture import names_of, whole_weights
 from pipeline.distributed.control import ControlGroup
+from pipeline.settings.run_settings import CorpusRecord, SourceRecord
 
+REMEDY = "make the shards again"
 READERS = 8
 """Threads that check files. The checksums are computed without Python's lock."""
 
@@ -55,16 +56,16 @@ class Corpora:
                 rows=shards.manifest.counts.rows,
                 max_seq_length=shards.manifest.max_seq_length,
                 language=shards.manifest.language,
-                sources=check_as(shards.manifest.sources, list[SourceRecord], "manifest.json", "make the shards again"),
+                sources=check_as(shards.manifest.sources, tuple[SourceRecord, ...], "manifest.json", REMEDY),
             )
             for name, shards, weight in zip(names_of(self.directories), self.sets, self.weights)
         )
 
-    def steps_after(self, tokens: Sequence[int], train_batch_size: int) -> frozenset[int]:
+    def steps_after(self, tokens: Sequence[int], train_batch_size: int) -> tuple[int, ...]:
         """The steps after which a run has read about so many tokens, without padding. Rows of a set differ little."""
         filled = [shards.manifest.counts.fill * shards.manifest.max_seq_length for shards in self.sets]
         of_row = sum(weight * count for weight, count in zip(self.weights, filled)) / sum(self.weights)
-        return frozenset(max(1, round(number / (of_row * train_batch_size))) for number in tokens)
+        return tuple(sorted({max(1, round(number / (of_row * train_batch_size))) for number in tokens}))
 
     def check_size(self, train_batch_size: int) -> None:
         """Raises UserError if a corpus has too few rows for its share of one batch."""

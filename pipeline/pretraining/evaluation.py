@@ -18,8 +18,8 @@ from pipeline.data.collate import Collator, Objective
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed.control import ControlGroup
 from pipeline.tasks.metrics import wilson_interval
+from pipeline.training.evaluations import Pace, without_pauses
 from pipeline.training.step_metrics import Meter, sum_over_ranks
-from pipeline.training.training_task import Pace, without_pauses
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine

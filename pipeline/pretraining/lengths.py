@@ -7,8 +7,9 @@ from pathlib import Path
 
 from common.errors import UserError
 from pipeline.checkpoint import retention
-from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, read_record
-from pipeline.data.sampler import Ranges, batch_of_step
+from pipeline.data.sampler import batch_of_step
+from pipeline.settings.run_settings import PretrainSettings
+from pipeline.settings.settings_file import SETTINGS, read_settings
 
 PAPER_BATCH, PAPER_STEPS = 4096, 125_000
 
@@ -19,22 +20,22 @@ class EarlierStart:
 
     Attributes:
         output: its directory.
-        record: its settings.json.
+        settings: its settings.json.
         steps_made: before the newest checkpoint.
     """
 
     output: Path
-    record: PretrainRecord
+    settings: PretrainSettings
     steps_made: int
 
 
 def find_earlier_start(output: Path) -> EarlierStart | None:
     """What is in `output`; None if no pre-training run has begun there. Raises UserError: settings.json is damaged."""
-    record = read_record(output) if (output / SETTINGS).exists() else None
-    if not isinstance(record, PretrainRecord):  # a fine-tuning run is refused with all that differs
+    settings = read_settings(output) if (output / SETTINGS).exists() else None
+    if not isinstance(settings, PretrainSettings):  # a fine-tuning run is refused with all that differs
         return None
     newest = retention.find_latest(output / "checkpoints")
-    return EarlierStart(output, record, 0 if newest is None else retention.step_of(newest))
+    return EarlierStart(output, settings, 0 if newest is None else retention.step_of(newest))
 
 
 def paper_steps(train_batch_size: int) -> int:
@@ -56,11 +57,11 @@ def length_of(earlier: EarlierStart | None, given: int | None, train_batch_size:
     default = paper_steps(train_batch_size)
     if earlier is None:
         return given or default
-    total, made = earlier.record.steps, earlier.steps_made
-    other_batch = earlier.record.train_batch_size != train_batch_size  # which is refused, with its own message
+    total, made = earlier.settings.steps, earlier.steps_made
+    other_batch = earlier.settings.engine.train_batch_size != train_batch_size  # which is refused, with its own message
     if (given or default) == total or other_batch:
         return total
-    has_hours = max_hours is not None or earlier.record.max_hours is not None
+    has_hours = max_hours is not None or earlier.settings.flags.max_hours is not None
     if given is None and not has_hours:
         raise UserError(
             f"{earlier.output} holds a run of {total:,} steps, and without --steps it would have {default:,}; give "
@@ -75,7 +76,7 @@ def length_of(earlier: EarlierStart | None, given: int | None, train_batch_size:
     return given
 
 
-def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str], steps: int) -> Ranges:
+def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str], steps: int) -> tuple[tuple[int, int], ...]:
     """The batches that the run leaves out, from 0: those that earlier starts have recorded, and those in `words`.
 
     So a batch that a checkpoint has been trained on stays one, and a resume needs no flag.
@@ -87,7 +88,7 @@ def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str], steps
         UserError: a word is no range, or names a batch that is trained on or skipped already, or that the run never
             reads.
     """
-    recorded = [] if earlier is None else [(first, end) for first, end in earlier.record.skipped_batches]
+    recorded = () if earlier is None else earlier.settings.skipped_batches
     next_batch = 0 if earlier is None else batch_of_step(earlier.steps_made, recorded)
     ranges = list(recorded)
     for word in words:

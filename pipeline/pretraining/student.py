@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,10 +45,6 @@ class Teacher:
     weights: InitialWeights
     digest: str
     loss: dict[str, float]
-
-    def identity(self) -> dict[str, Any]:
-        """What must not change when a run is resumed."""
-        return {"weights": self.digest, "loss": self.loss}
 
     def student_config(self) -> AlbertConfig:
         """The student of a run without --model: the teacher's sizes, a narrow embedding, and no dropout.

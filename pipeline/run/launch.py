@@ -1,58 +1,40 @@
 """Runs one command on all ranks: rendezvous, validate, monitor, exit.
 
-    find_rank -> Rendezvous.agree(prepare) -> Watch(Prepared.work) -> exit status
+    find_rank -> Rendezvous.agree(start.check) -> Watch(start.train_all) -> exit status
 
-A command such as `pipeline.pretrain` has a function `prepare`, which checks the command line.
+A command such as `pipeline.pretrain` has a function `make_tasks`, which makes the runs of a command line.
 """
 
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from common.errors import UserError
 from common.files import places
-from pipeline.checkpoint import mirror
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
 from pipeline.distributed.watch import Watch
 from pipeline.engine import hardware
 from pipeline.engine.ranks import find_rank, install_stand_ins
 
-
-@dataclass(frozen=True)
-class Prepared:
-    """A command line that has been checked.
-
-    Attributes:
-        output: the directory of the run.
-        facts: what all ranks must agree on, by name. Each rank reads the files of its own host, which may differ.
-        work: does the work and returns the exit status. A mistake is a UserError.
-        host_timeout: seconds without an answer after which a host counts as lost.
-        hang_timeout: seconds without progress after which a rank counts as hanging, at least; 0 for never.
-        finished: message if nothing is left to do; "" if something is.
-    """
-
-    output: Path
-    facts: Mapping[str, str]
-    work: Callable[[], int]
-    host_timeout: float
-    hang_timeout: float
-    finished: str = ""
+if TYPE_CHECKING:
+    from pipeline.training.training_task import TrainingTask
 
 
 def run_command(
-    parse: Callable[[Sequence[str]], Any], prepare: Callable[[Any, int], Prepared], argv: Sequence[str] | None = None
+    parse: Callable[[Sequence[str]], Any],
+    make_tasks: "Callable[[Any, int], Sequence[TrainingTask]]",
+    argv: Sequence[str] | None = None,
 ) -> int:
     """Runs a command line on this rank and returns the exit status. Every rank of the job must call it.
 
     Args:
-        parse: reads the words of the command line. The result has `mirror`, and `output` unless that is None.
-        prepare: checks what `parse` returns, for a number of ranks, and writes nothing. It imports DeepSpeed once it is
-            called, when `parse` has found no mistake.
+        parse: reads the words of the command line. The result is a `RunFlags`.
+        make_tasks: checks what `parse` returns, for a number of ranks, and writes nothing: the runs, one or one for
+            each seed. It imports DeepSpeed once it is called, when `parse` has found no mistake.
         argv: words of the command line; None for those of this process.
     """
     words = sys.argv[1:] if argv is None else argv
@@ -69,32 +51,42 @@ def run_command(
     except UserError as error:
         return _refuse_alone(error)
 
-    def check() -> Prepared:
+    def check() -> "tuple[Any, Sequence[TrainingTask], Mapping[str, str]]":
         try:
-            args = parse(words)
-            if args.mirror is not None:
-                _restore(args.output, args.mirror, rendezvous.rank)
-            return prepare(args, world_size)
+            flags = parse(words)
+            if flags.mirror is not None:
+                _restore(flags.output, flags.mirror, rendezvous.rank)
+            if flags.deterministic:
+                hardware.make_deterministic()
+            tasks = make_tasks(flags, world_size)
+
+            from pipeline.run import start
+
+            return flags, tasks, start.check(flags, tasks)
         except OSError as error:
             if explained := places.explain(error):
                 raise explained from None
             raise
 
-    checked = rendezvous.agree(check, lambda prepared: prepared.facts)
-    if checked.finished:
+    flags, tasks, _ = rendezvous.agree(check, lambda checked: checked[2])
+
+    from pipeline.run import start
+
+    if start.is_finished(flags, tasks):
         if rendezvous.rank == 0:
-            print(checked.finished)
+            print(f"{flags.output} is finished: nothing to do")
         return 0
     try:
-        watch = Watch(rendezvous, checked.output, checked.host_timeout, checked.hang_timeout)
-        with watch:
-            return checked.work()
+        with Watch(rendezvous, flags.output, flags.host_timeout, flags.hang_timeout):
+            return start.train_all(flags, tasks)
     except UserError as error:
         report_user_error(error, rendezvous.rank)
 
 
 def _restore(output: Path, url: str, rank: int) -> None:
     """Restores the run from its mirror. A mistake ends the job at once: others wait for what rank 0 restores."""
+    from pipeline.checkpoint import mirror
+
     try:
         mirror.restore(output, url, rank)
     except UserError as error:

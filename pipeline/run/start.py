@@ -1,13 +1,13 @@
 """Starts training, of pre-training and fine-tuning alike: check, open, resume, train, export.
 
-launch.run_command -> prepare (of the command) -> start.prepare -> _run -> _train -> Trainer.train
+launch.run_command -> train_all -> _train -> Trainer.train
 """
 
 import gc
 import json
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import fill_weights
 from pipeline.checkpoint.mirror import Mirror
-from pipeline.checkpoint.run_records import RESULTS, SETTINGS
+from pipeline.checkpoint.results import RESULTS
 from pipeline.checkpoint.save_and_load import load_latest
 from pipeline.distributed import launcher, progress
 from pipeline.distributed.control import ControlGroup
@@ -28,99 +28,103 @@ from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
 from pipeline.engine import workarounds
 from pipeline.engine.engine_state import initialise
 from pipeline.engine.hardware import processor
-from pipeline.run.launch import Prepared
-from pipeline.run.recipe import Header, Recipe
 from pipeline.settings import declare
+from pipeline.settings.run_flags import RunFlags
+from pipeline.settings.run_settings import RunSettings
+from pipeline.settings.settings_file import SETTINGS
 from pipeline.sharing.write_export import export_usual
 from pipeline.training import trackers
-from pipeline.training.run_settings import RunSettings
 from pipeline.training.trainer import make_trainer
 from pipeline.training.training_run import Clock, TrainingFailed, TrainingRun, TrainState, cannot_begin
 from pipeline.training.training_task import TrainingTask
 
 
-def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], None] | None = None) -> Prepared:
+def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
     """Checks the runs of a command: one, or one for each seed. Writes nothing.
 
-    Args:
-        output: the --output of the command.
-        summarise: writes the results of several seeds, which are `RESULTS` in `output`; None for one run.
+    Returns:
+        What all ranks must agree on, by name: each reads the files of its own host, which may differ.
     Raises:
         UserError: training would be wrong, or a directory holds a run with other settings or files that no run wrote.
     """
-    for recipe in recipes:
-        settings, at = recipe.settings, recipe.settings.flags.output
-        workarounds.check_version()
-        trackers.check(settings.flags.track)
-        run_directory.check_same_settings(at, settings.record())
-        run_directory.check_output(at, recipe.reopens)
-    if summarise is not None:
-        run_directory.check_summary(output)
-    first, on_disk = recipes[0].settings, [_state_on_disk(recipe) for recipe in recipes]
+    workarounds.check_version()
+    trackers.check(flags.track)
+    for task in tasks:
+        run_directory.check_same_settings(task.settings)
+        run_directory.check_output(task.settings.flags.output, task.reopens)
+    if _has_seeds(flags, tasks):
+        run_directory.check_summary(flags.output)
+    settings = tasks[0].settings
     facts = {
-        f"the run in {output}": ", ".join(on_disk),
-        **{f"the setting {name}": json.dumps(value) for name, value in first.record().identity().items()},
-        "the precision": first.engine.precision,
-        **recipes[0].facts(),
+        f"the run in {flags.output}": ", ".join(map(_state_on_disk, tasks)),
+        **{f"the setting {name}": json.dumps(value) for name, value in settings.identity().items()},
+        "the precision": settings.engine.precision,
+        **tasks[0].facts(),
         # Ranks that compute in different ways could send their gradients in different orders.
-        "how the model runs": str(first.execution),
+        "how the model runs": str(settings.execution),
     }
-    if first.engine.zero_stage == 0:  # each rank updates all weights, and another processor rounds in another way
+    if settings.engine.zero_stage == 0:  # each rank updates all weights, and another processor rounds in another way
         facts["the processor (stage 0 needs one kind; set ZeRO stage 1)"] = (
-            processor() if first.engine.device == "CPU" else first.engine.device
+            processor() if settings.engine.device == "CPU" else settings.engine.device
         )
-    is_finished = all(recipe.is_done for recipe in recipes)
-    is_finished &= summarise is None or (output / RESULTS).exists()
-
-    def work() -> int:
-        return _run(output, recipes, on_disk, summarise)
-
-    finished = f"{output} is finished: nothing to do" if is_finished else ""
-    return Prepared(output, facts, work, first.flags.host_timeout, first.flags.hang_timeout, finished)
+    return facts
 
 
-def _state_on_disk(recipe: Recipe) -> str:
-    if recipe.is_done:
+def is_finished(flags: RunFlags, tasks: Sequence[TrainingTask]) -> bool:
+    """Whether nothing is left to do."""
+    is_summarised = not _has_seeds(flags, tasks) or (flags.output / RESULTS).exists()
+    return is_summarised and all(task.is_done for task in tasks)
+
+
+def _has_seeds(flags: RunFlags, tasks: Sequence[TrainingTask]) -> bool:
+    """Whether the command makes runs of several seeds, in directories of their own below its --output."""
+    return tasks[0].settings.flags.output != flags.output
+
+
+def _state_on_disk(task: TrainingTask) -> str:
+    if task.is_done:
         return "finished"
-    at = recipe.settings.flags.output
+    at = task.settings.flags.output
     return "ended" if (at / "done").exists() else "begun" if (at / SETTINGS).exists() else "not there"
 
 
-def _run(output: Path, recipes: Sequence[Recipe], on_disk: Sequence[str], summarise: Callable[[], None] | None) -> int:
+def train_all(flags: RunFlags, tasks: Sequence[TrainingTask]) -> int:
     """Trains each run that is not done. Collective. Returns the exit status, see `_train`."""
+    before = list(map(_state_on_disk, tasks))
     workarounds.init_distributed()
     control = ControlGroup()
 
     def check_unchanged() -> None:
-        if [_state_on_disk(recipe) for recipe in recipes] != on_disk:
-            raise UserError(f"another command has trained in {output} meanwhile; give this command again")
+        if list(map(_state_on_disk, tasks)) != before:
+            raise UserError(f"another command has trained in {flags.output} meanwhile; give this command again")
 
-    with run_directory.lock_run(output, control, check_unchanged, launcher.lock_seconds()):
-        if summarise is not None and control.rank == 0:
-            (output / RESULTS).unlink(missing_ok=True)  # the summary of results that will be others
+    has_seeds = _has_seeds(flags, tasks)
+    with run_directory.lock_run(flags.output, control, check_unchanged, launcher.lock_seconds()):
+        if has_seeds and control.rank == 0:
+            (flags.output / RESULTS).unlink(missing_ok=True)  # the summary of results that will be others
         signals = StopSignals()  # a signal between two seeds ends the second one
-        for recipe in recipes:
-            if not recipe.is_done and (status := _train(recipe, control, signals)):
+        for task in tasks:
+            if not task.is_done and (status := _train(flags, task, control, signals)):
                 return status
             gc.collect()  # an engine refers to itself; it would keep its device memory while the next one is made
-        if summarise is not None and control.rank == 0:
-            summarise()
+        if has_seeds and control.rank == 0:
+            tasks[0].summarise_seeds([task.settings.flags.output for task in tasks])
         control.barrier()
     return 0
 
 
-def _train(recipe: Recipe, control: ControlGroup, signals: StopSignals) -> int:
+def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: StopSignals) -> int:
     """Trains one run to its end, and exports its model. Collective.
 
     Returns:
         The exit status: 0; 1 if training failed; 69 if ranks hold different weights; 75 if a signal ended it early.
         Rank 0 has printed why.
     """
-    task = recipe.open(control)
-    run, new_tensors = _open(recipe, task, control)
-    _print_header(run, recipe.header(task, None if run.state.step else new_tensors))
+    task.open(control)
+    run, new_tensors = _open(flags, task, control)
+    _print_header(run, task, None if run.state.step else new_tensors)
     _open_mirror(run)
-    trainer = make_trainer(run, task, signals, recipe.throughput(task, control.world_size), recipe.callbacks(run, task))
+    trainer = make_trainer(run, task, signals)
     try:
         stop_signal = trainer.train()
     except TrainingFailed as error:  # raised on all ranks together
@@ -134,8 +138,8 @@ def _train(recipe: Recipe, control: ControlGroup, signals: StopSignals) -> int:
     finally:
         progress.get_progress().enter("end")
     if status == 0:
-        _export(run, recipe.conclude(run, task))
-        if run.is_rank_0 and (line := recipe.last_line()):
+        _export(run, task.conclude(run))
+        if run.is_rank_0 and (line := task.last_line()):
             print(line, flush=True)
     if run.mirror is not None:
         run.mirror.upload_rest(progress.get_progress().beat)
@@ -144,7 +148,7 @@ def _train(recipe: Recipe, control: ControlGroup, signals: StopSignals) -> int:
     return status
 
 
-def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[TrainingRun, list[str]]:
+def _open(flags: RunFlags, task: TrainingTask, control: ControlGroup) -> tuple[TrainingRun, list[str]]:
     """Makes the model and the engine, loads the newest checkpoint, and writes the run's settings. Collective.
 
     Returns:
@@ -152,12 +156,12 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     Raises:
         UserError: rank 0 cannot write the settings; on all ranks.
     """
-    settings, output = recipe.settings, recipe.settings.flags.output
-    if recipe.reopens and control.rank == 0:
+    settings, output = task.settings, task.settings.flags.output
+    if task.reopens and control.rank == 0:
         (output / "done").unlink(missing_ok=True)  # the export stays until the new end
     progress.get_progress().start_run()
     torch.manual_seed(settings.flags.seed)
-    model, new_tensors = _make_filled_model(recipe, task)
+    model, new_tensors = _make_filled_model(task)
     engine, description = initialise(model, settings.engine)
     saved = load_latest(engine, control, output / "checkpoints")
     if saved is None and settings.branch is not None:
@@ -167,8 +171,7 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     state = TrainState() if saved is None else _state_of(saved, settings)
 
     def write_settings() -> None:
-        config = declare.to_yaml(recipe.flags)
-        run_directory.write_settings_and_vocabulary(output, settings.record(), config, recipe.vocabulary)
+        run_directory.write_settings_and_vocabulary(settings, declare.to_yaml(flags), task.vocabulary)
 
     # After the load: a run that cannot be resumed stays as it is.
     control.on_rank_0(write_settings, (OSError,), cannot_begin)
@@ -176,12 +179,12 @@ def _open(recipe: Recipe, task: TrainingTask, control: ControlGroup) -> tuple[Tr
     return TrainingRun(settings, control, engine, state, description, hosts, Clock(state.seconds)), new_tensors
 
 
-def _make_filled_model(recipe: Recipe, task: TrainingTask) -> tuple[nn.Module, list[str]]:
-    model, weights = recipe.make_model(task), recipe.weights
+def _make_filled_model(task: TrainingTask) -> tuple[nn.Module, list[str]]:
+    model, weights = task.make_model(), task.weights
     if weights is None:
         return model, []
-    new_tensors = fill_weights(model, weights, recipe.has_head)
-    if not recipe.shares_weights:
+    new_tensors = fill_weights(model, weights, task.has_head)
+    if not task.shares_weights:
         weights.tensors.clear()
     return model, new_tensors
 
@@ -213,20 +216,20 @@ def _state_of(saved: Any, settings: RunSettings) -> TrainState:
     return state
 
 
-def _print_header(run: TrainingRun, header: Header) -> None:
+def _print_header(run: TrainingRun, task: TrainingTask, new_tensors: Sequence[str] | None) -> None:
     """Prints what the run will do, on rank 0."""
     if not run.is_rank_0:
         return
     settings, engine = run.settings, run.settings.engine
-    epochs = settings.steps * engine.train_batch_size / header.rows
+    epochs = settings.steps * engine.train_batch_size / task.rows
     lines = [
-        *header.subject,
+        *task.subject(new_tensors),
         run.description,
-        f"batch: {engine.describe_batch(header.noun)}; {settings.steps:,} steps = {epochs:.2f} epochs of "
-        f"{header.rows:,} {header.noun}",
+        f"batch: {engine.describe_batch(task.noun)}; {settings.steps:,} steps = {epochs:.2f} epochs of "
+        f"{task.rows:,} {task.noun}",
         f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}"
         f"{', deterministic algorithms' if settings.flags.deterministic else ''}",
-        *header.details,
+        *task.details(),
         *(f"note: {note}" for note in engine.notes),
         *([_origin(run)] if run.state.step else []),
     ]

@@ -43,6 +43,7 @@ class Flag:
         alone: the word that the flag means without one.
         extend: whether words given later are added to those before, instead of replacing them.
         group: begins a group of flags with this title.
+        fixed: whether a run that is resumed must have the same value.
         field: name of the dataclass's field.
         many: whether it takes one or more words.
     """
@@ -56,6 +57,7 @@ class Flag:
     alone: str | None = None
     extend: bool = False
     group: str = ""
+    fixed: bool = False
     field: str = ""
     many: bool = False
 

@@ -58,7 +58,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         group="task and model",
     )
     init: Path = flag("an export, the --output of a run, or a model of the hub (OWNER/NAME)", read=Path, metavar="DIR")
-    random_weights: bool = flag("take only architecture and vocabulary from --init", False)
+    random_weights: bool = flag("take only architecture and vocabulary from --init", False, fixed=True)
     data: str | None = flag(
         "the task's official files, a directory with train.csv and so on, or a data set", None, metavar="DIR"
     )

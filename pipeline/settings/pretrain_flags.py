@@ -112,7 +112,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     )
     eval_interval: int = flag("steps from one evaluation to the next", 1000, positive)
     eval_batches: int | None = flag(
-        "evaluate on the rows of N batches of each held-out directory (default: all)", None, positive
+        "evaluate on the rows of N batches of each held-out directory (default: all)", None, positive, fixed=True
     )
     save_interval: int = flag("steps from one checkpoint to the next", 5000, positive)
     kept_checkpoints: int = flag(

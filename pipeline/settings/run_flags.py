@@ -27,10 +27,10 @@ class RunFlags:
         None,
         metavar="URL",
     )
-    seed: int = flag("seed of all random numbers", 0, natural)
-    deterministic: bool = flag("the same command gives the same bits on the same hardware; slower", False)
+    seed: int = flag("seed of all random numbers", 0, natural, fixed=True)
+    deterministic: bool = flag("the same command gives the same bits on the same hardware; slower", False, fixed=True)
     max_hours: float | None = flag(
-        "end the schedule and the run within H hours, the sum over all starts", None, hours, metavar="H"
+        "end the schedule and the run within H hours, the sum over all starts", None, hours, metavar="H", fixed=True
     )
 
     precision: Precision = flag(

@@ -3,6 +3,7 @@
 It is written from the run's own records. card_template.md has its text and tables.
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from model import bert
 from model.albert import ModelWithHead
 from pipeline.analysis.comparison import estimate_of
 from pipeline.analysis.finished_runs import read_predictions
-from pipeline.checkpoint.run_records import RESULTS, FinetuneRecord, PretrainRecord, read_record, read_results
+from pipeline.checkpoint.results import RESULTS, read_results
+from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings
+from pipeline.settings.settings_file import read_settings
 from pipeline.sharing.trained_run import TrainedRun
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_file
@@ -67,8 +70,8 @@ def model_card(
     """
     from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
-    record, task, is_bert = read_record(run.directory), run.task, bert.can_express(model.config)
-    pretraining = record.pretraining if isinstance(record, FinetuneRecord) else record
+    settings, task, is_bert = read_settings(run.directory), run.task, bert.can_express(model.config)
+    pretraining = settings.pretraining if isinstance(settings, FinetuneSettings) else settings
     trained = [line for line in metrics_file.read_records(run.directory, "train") if line["step"] <= step]
     fields = ModelCardData(
         license=options.license,
@@ -77,7 +80,7 @@ def model_card(
         library_name="transformers" if in_layout else None,
         pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
         tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
-        datasets=[record.data_directory] if isinstance(record, FinetuneRecord) and record.data_on_hub else None,
+        datasets=[settings.data_place] if isinstance(settings, FinetuneSettings) and settings.data_on_hub else None,
     )
     card = ModelCard.from_template(
         fields,
@@ -89,8 +92,8 @@ def model_card(
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         kept=vocabulary.normalization,
-        record=record,
-        recipe=_recipe(record),
+        settings=settings,
+        recipe=_recipe(settings),
         pretraining=pretraining,
         pretraining_recipe=None if pretraining is None else _recipe(pretraining),
         evaluation=_evaluation(run.directory, step, task),
@@ -105,7 +108,7 @@ def model_card(
     return printable(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip(), keep="\n") + "\n"
 
 
-def _languages(pretraining: PretrainRecord | None) -> list[str]:
+def _languages(pretraining: PretrainSettings | None) -> list[str]:
     """The languages of the training text, as far as they are recorded, each once."""
     corpora = () if pretraining is None else pretraining.corpora
     return list(dict.fromkeys(code for corpus in corpora for code in corpus.language.split(",") if code))
@@ -133,15 +136,15 @@ def _usage(task: Task | None, in_layout: bool) -> str:
     return _OURS.format(call=f"predict([{row}])")
 
 
-def _recipe(record: PretrainRecord | FinetuneRecord) -> dict[str, Any]:
+def _recipe(settings: PretrainSettings | FinetuneSettings) -> dict[str, Any]:
     """How a run was trained, by the names of settings.json; what is None is no row."""
-    if isinstance(record, PretrainRecord):
-        names = ("objective", "masking", "steps", "warmup_steps", "train_batch_size", "optimizer", "scheduler")
-        rows = {name: getattr(record, name) for name in names}
+    if isinstance(settings, PretrainSettings):
+        rows: dict[str, Any] = {"objective": settings.objective, "masking": dataclasses.asdict(settings.masking)}
+        rows |= {"steps": settings.steps, "warmup_steps": settings.warmup_steps, **settings.engine.identity()}
     else:
-        rows = {"task": record.task, **record.hyperparameters}
-    rows |= {"initial weights": record.init and Path(record.init).name, "seed": record.seed}
-    rows |= {"precision": record.precision, "ZeRO": record.deepspeed.get("zero_optimization")}
+        rows = {"task": settings.task, **settings.hyperparameters}
+    rows |= {"initial weights": settings.init and Path(settings.init).name, "seed": settings.flags.seed}
+    rows |= {"precision": settings.engine.precision, "ZeRO": settings.engine.json.get("zero_optimization")}
     return {name: value for name, value in rows.items() if value is not None}
 
 
@@ -152,7 +155,7 @@ def _evaluation(run: Path, step: int, task: Task | None) -> list[tuple[str, str]
     the evaluation in metrics.jsonl. Raises UserError: a record cannot be read.
     """
     results, rows = run / RESULTS, []
-    if task and results.exists() and (run / "logits").is_dir() and read_results(results).get("best_step") == step:
+    if task and results.exists() and (run / "logits").is_dir() and read_results(results).best_step == step:
         for split, predictions in read_predictions(run, task).items():
             if estimate := estimate_of(task, predictions):
                 rows.append((f"{task.metrics[0]}, {split}", f"{estimate} % of {len(predictions):,} examples"))

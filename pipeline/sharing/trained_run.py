@@ -11,7 +11,8 @@ from model.albert import ModelWithHead
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import best_checkpoint, load_into
 from pipeline.checkpoint.retention import find_latest, step_of, tags
-from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, read_record
+from pipeline.settings.run_settings import FinetuneSettings
+from pipeline.settings.settings_file import SETTINGS, read_settings
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
 
@@ -30,7 +31,7 @@ class TrainedRun:
 
     def load(self, tag: Path | None = None) -> ModelWithHead:
         """The model of a checkpoint, by default the usual one: fp32, on the CPU, in evaluation mode."""
-        config = read_record(self.directory).config
+        config = read_settings(self.directory).model
         with torch.device("meta"):
             model = self.task.kind.make_model(self.task, config) if self.task else AlbertForPreTraining(config)
         return load_into(model, load_weights(tag or self.usual()), self.directory)
@@ -69,6 +70,7 @@ class TrainedRun:
 
 def open_run(directory: Path) -> TrainedRun:
     """The run in a directory. Raises UserError if there is none, or its record is damaged."""
-    record = read_record(directory)
-    task = task_of(vars(record), directory / SETTINGS) if isinstance(record, FinetuneRecord) else None
-    return TrainedRun(directory, task)
+    settings = read_settings(directory)
+    if not isinstance(settings, FinetuneSettings):
+        return TrainedRun(directory, None)
+    return TrainedRun(directory, task_of(settings.task, settings.own_task, directory / SETTINGS))

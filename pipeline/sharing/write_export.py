@@ -18,10 +18,11 @@ from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
 from pipeline.checkpoint.pooling import write_pooling
 from pipeline.checkpoint.retention import step_of
-from pipeline.checkpoint.run_records import FinetuneRecord, TaskRecord, read_record
+from pipeline.settings.run_settings import FinetuneSettings
+from pipeline.settings.settings_file import read_settings
 from pipeline.sharing.card import CARD, ExportOptions, model_card
 from pipeline.sharing.trained_run import TrainedRun, open_run
-from pipeline.tasks.task import SpanLimits
+from pipeline.tasks.own_tasks import TaskRecord
 
 
 def export_usual(run: Path, out: Path) -> str:
@@ -89,11 +90,11 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
 
 def _prediction_record(run: TrainedRun) -> dict[str, Any]:
     """What of settings.json decides how `pipeline.predict` reads examples, and what its answers mean."""
-    record = read_record(run.directory)
-    assert isinstance(record, FinetuneRecord)
-    wanted = ("max_length", *(field.name for field in dataclasses.fields(SpanLimits)))
-    limits = {name: value for name, value in record.hyperparameters.items() if name in wanted}
-    return dataclasses.asdict(TaskRecord(record.task, record.own_task, record.precision, limits))
+    settings = read_settings(run.directory)
+    assert isinstance(settings, FinetuneSettings)
+    limits = {} if settings.limits is None else dataclasses.asdict(settings.limits)
+    lengths = {"max_length": settings.max_length, **limits}
+    return dataclasses.asdict(TaskRecord(settings.task, settings.own_task, settings.engine.precision, lengths))
 
 
 def run(args: argparse.Namespace) -> None:

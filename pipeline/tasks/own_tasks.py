@@ -4,15 +4,12 @@ The record is in settings.json and results.json under the key "own_task". So lat
 the outputs of the model mean.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.files.json_files import check_as
-from pipeline.checkpoint.run_records import Head
 from pipeline.tasks.files.reading import open_dataset, unique_splits
 from pipeline.tasks.files.rows import check_columns, read_examples
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
@@ -24,7 +21,6 @@ from pipeline.tasks.task import Columns, Hyperparameters, Splits, Task
 SPLIT_NAMES = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
 """Our name of each split that files and data sets may have."""
 
-RECORD = "own_task"
 _REMEDY = "restore it, or leave that run out"
 
 
@@ -61,6 +57,39 @@ class OwnRecord:
     kind: str
     labels: tuple[str, ...]
     columns: Columns
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What an export says of its fine-tuning run; names and values are those of settings.json."""
+
+    task: str
+    own_task: OwnRecord | None
+    precision: str
+    hyperparameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The keys that are read of head.json, or of a config.json, which has the task after fine-tuning only.
+
+    Attributes:
+        finetuning_task: its name; None after pre-training, and in most published models.
+        id2label: the names of the outputs; None if they are not recorded.
+        architectures, problem_type: as `transformers` calls them.
+        fine_tuning: in exports of this project, what settings.json of the run said of the task.
+    """
+
+    finetuning_task: str | None = None
+    id2label: dict[str, Any] | None = None
+    architectures: list[str] | None = None
+    problem_type: str | None = None
+    fine_tuning: TaskRecord | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of the head's outputs, in their order."""
+        return None if self.id2label is None else tuple(map(str, self.id2label.values()))
 
 
 def read(data: OwnData) -> tuple[Task, Splits]:
@@ -131,23 +160,18 @@ def make_task(name: str, record: OwnRecord) -> Task:
     )
 
 
-def record_of(task: Task) -> dict[str, Any]:
-    """The entry of settings.json and results.json for an own task; empty for a task that is known by its name."""
-    if task.columns is None:
-        return {}
-    record = OwnRecord(task.kind.name, task.labels, task.columns)
-    return {RECORD: dataclasses.asdict(record)}
+def record_of(task: Task) -> OwnRecord | None:
+    """The record of an own task; None for a task that is known by its name."""
+    return None if task.columns is None else OwnRecord(task.kind.name, task.labels, task.columns)
 
 
-def task_of(content: Mapping[str, Any], source: Path) -> Task:
-    """The task of a run, from the content of its settings.json or results.json, which is in the file `source`.
+def task_of(name: str, record: OwnRecord | None, source: Path) -> Task:
+    """The task of a run, from its name and record, which are in the file `source`.
 
     Raises UserError for an unknown name, or a record that cannot be.
     """
-    name = content["task"]
-    if content.get(RECORD) is None:
+    if record is None:
         return find_task(name)
-    record = check_as(content[RECORD], OwnRecord, source, _REMEDY)
     try:
         return make_task(check_name(name), record)
     except ValueError as error:
@@ -163,7 +187,7 @@ def task_of_head(head: Head, source: Path) -> Task | None:
     Raises UserError for a record that cannot be.
     """
     if head.fine_tuning is not None:
-        return task_of(vars(head.fine_tuning), source)
+        return task_of(head.fine_tuning.task, head.fine_tuning.own_task, source)
     known = TASKS.get(head.finetuning_task or "")
     if known is not None and head.labels in (None, known.labels):
         return known

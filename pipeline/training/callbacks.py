@@ -1,7 +1,6 @@
 """The callbacks of a run, on rank 0: the lines on the console; `metrics.jsonl`, TensorBoard and trackers."""
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -12,10 +11,11 @@ from typing import Any
 
 from common.text import format_duration
 from pipeline.checkpoint.save_and_load import Saved
+from pipeline.settings.run_settings import as_json
+from pipeline.training.evaluations import Evaluation
 from pipeline.training.metrics_file import METRICS, drop_after
 from pipeline.training.trackers import BackgroundTracker, curves_of, open_tensorboard
 from pipeline.training.training_run import Callback, TrainingRun
-from pipeline.training.training_task import Evaluation
 
 LINE_SECONDS = 10.0
 """A line of training follows the previous one after this time at the earliest. metrics.jsonl has every interval."""
@@ -133,7 +133,7 @@ class MetricsLog(Callback):
         self._file = (output / METRICS).open("ab", buffering=0)
         self._unwritten = b""
         self._complained = False
-        recorded = dataclasses.asdict(run.settings.record())
+        recorded = json.loads(as_json(vars(run.settings)))
         recorded.pop("pretraining", None)  # of the run that fine-tuning started from
         self._tensorboard: Any = None
         self._guarded(lambda: self._open_tensorboard(recorded))

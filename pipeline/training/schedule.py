@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from common.errors import UserError
+from pipeline.settings.run_settings import RunSettings
 
 Schedule = Callable[[int], float]
 
@@ -44,6 +45,12 @@ def decay(steps_left: int, steps: int, shape: str) -> float:
     if steps_left >= steps:
         return 1.0
     return steps_left / steps if shape == "linear" else 1.0 - math.sqrt(1.0 - steps_left / steps)
+
+
+def of_run(settings: RunSettings) -> Schedule:
+    """The schedule of a run. Raises UserError as `from_config`."""
+    engine = settings.engine
+    return from_config(engine.json.get("scheduler"), engine.learning_rate, settings.warmup_steps, settings.steps)
 
 
 def warmup_length(block: Mapping[str, Any] | None, warmup_steps: int | None, total_steps: int) -> int:

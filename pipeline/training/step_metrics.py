@@ -4,21 +4,16 @@ import itertools
 import resource
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from model import AlbertConfig
-from model.counts import model_flops
-from pipeline.data.collate import BatchShape
 from pipeline.data.sampler import batch_of_step
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine import engine_state, zero_layout
-from pipeline.engine.deepspeed_config import Precision
-from pipeline.engine.hardware import find_by_device_name
-from pipeline.training.training_run import Lap, TrainingRun
+from pipeline.training.throughput import Throughput
+from pipeline.training.training_run import TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 COUNTS = ("tokens", "rows")
@@ -89,15 +84,11 @@ def begin_sums(control: ControlGroup, *vectors: Any) -> Callable[[], list[Any]]:
 
 
 class StepMetrics:
-    """The metrics of the steps since the last record: of the task, of the engine, speed and memory.
+    """The metrics of the steps since the last record: of the task, of the engine, speed and memory."""
 
-    Args:
-        throughput: computes speeds; None leaves out TFLOP/s.
-    """
-
-    def __init__(self, run: TrainingRun, task: TrainingTask, throughput: "Throughput | None" = None) -> None:
+    def __init__(self, run: TrainingRun, task: TrainingTask) -> None:
         self._run, self._task = run, task
-        self._throughput = throughput or Throughput(None, run.control.world_size, None)
+        self._throughput = task.throughput() or Throughput(None, run.control.world_size, None)
         self.meter = Meter(task.sums_kind, run.engine.device)
         if run.state.meter is not None and run.is_rank_0:  # the sums are those of all ranks
             self.meter.load(run.state.meter)
@@ -136,48 +127,6 @@ class StepMetrics:
         """Puts the sums since the last record into the state. Collective; waits for the device."""
         self._run.state.seconds = self._run.clock.seconds()
         self._run.state.meter = self._run.control.sum(self.meter.totals())
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """Computes speeds from counts and seconds.
-
-    Attributes:
-        row_flops: floating-point operations of training on one row; None if rows differ.
-        world_size: ranks.
-        peak: floating-point operations a second of one GPU, by its data sheet; None if unknown.
-    """
-
-    row_flops: int | None
-    world_size: int
-    peak: float | None
-
-    @classmethod
-    def of(
-        cls, model: AlbertConfig, shape: BatchShape, world_size: int, device_name: str, precision: Precision
-    ) -> "Throughput":
-        """For rows of `shape` on a device called `device_name` (see `pipeline.engine.hardware.Hardware`)."""
-        gpu = find_by_device_name(device_name)
-        tflops = None if gpu is None else gpu.tflops.get(precision)
-        flops = model_flops(model, shape.sequence_length, shape.predictions)
-        return cls(flops, world_size, None if tflops is None else 1e12 * tflops)
-
-    def metrics(self, tokens: float, rows: float, lap: Lap) -> dict[str, float]:
-        """Speeds of a lap in which all ranks together trained on `rows` rows with `tokens` tokens."""
-        rows_per_gpu = rows / lap.seconds / self.world_size
-        metrics = {
-            "tokens_per_second": tokens / lap.seconds,
-            "rows_per_second": rows / lap.seconds,
-            "tokens_per_second_per_gpu": tokens / lap.seconds / self.world_size,
-            "rows_per_second_per_gpu": rows_per_gpu,
-            "data_wait_share": lap.waiting / lap.seconds,
-        }
-        if self.row_flops is not None:
-            speed = rows_per_gpu * self.row_flops
-            metrics["tflops_per_gpu"] = speed / 1e12
-            if self.peak is not None:
-                metrics["peak_share"] = speed / self.peak
-        return metrics
 
 
 def peak_memory_gb(device: torch.device) -> float:

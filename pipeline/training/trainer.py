@@ -16,6 +16,7 @@ from pipeline.data.sampler import batch_of_step
 from pipeline.distributed import progress
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import engine_state
+from pipeline.training import schedule
 from pipeline.training.callbacks import Console, MetricsLog
 from pipeline.training.run_end import (
     Agreement,
@@ -26,8 +27,7 @@ from pipeline.training.run_end import (
     expected_save_seconds,
     start_agreement,
 )
-from pipeline.training.schedule import step_of_progress
-from pipeline.training.step_metrics import StepMetrics, Throughput
+from pipeline.training.step_metrics import StepMetrics
 from pipeline.training.training_run import REMEDY, Callback, TrainingFailed, TrainingRun, cannot_begin
 from pipeline.training.training_task import TrainingTask
 
@@ -56,7 +56,6 @@ class Trainer:
     Args:
         signals: stop-signal handlers, already installed.
         callbacks: look on; the same on all ranks.
-        throughput: see `StepMetrics`.
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class Trainer:
         task: TrainingTask,
         signals: StopSignals,
         callbacks: Sequence[Callback],
-        throughput: Throughput | None = None,
     ) -> None:
         self.run, self.task, self.signals, self.callbacks = run, task, signals, list(callbacks)
         save_seconds = expected_save_seconds(run.engine)
@@ -73,7 +71,7 @@ class Trainer:
             run.settings.flags.max_hours, run.settings.steps, save_seconds, run.settings.first_step
         )
         self.divergence = Divergence(run)
-        self.metrics = StepMetrics(run, task, throughput)
+        self.metrics = StepMetrics(run, task)
         checkpoints, settings = run.settings.flags.output / "checkpoints", run.settings
         kept = settings.kept_checkpoints, settings.milestones, settings.scored_on
         self.saver = Saver(run.engine, run.control, checkpoints, *kept)
@@ -100,7 +98,7 @@ class Trainer:
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
         batches = (batch_of_step(step, run.settings.skipped_batches) for step in range(state.step, run.settings.steps))
         micro_batches_per_step = run.settings.engine.world_size * run.settings.engine.accumulation_steps
-        schedule = run.settings.schedule()
+        rate_of = schedule.of_run(run.settings)
         with self._accompanied(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
             run.clock.lap()  # the time before is no training: trackers open
             if task.evaluates and not state.finished:  # a finished run only ends its records
@@ -116,7 +114,7 @@ class Trainer:
                     return agreed.stop_signal
                 due = self._due(state.step + 1, is_last=agreed.progress >= 1.0)
 
-                rate = schedule(step_of_progress(agreed.progress, state.step, run.settings.steps))
+                rate = rate_of(schedule.step_of_progress(agreed.progress, state.step, run.settings.steps))
                 engine_state.set_learning_rate(engine, rate)
                 torch.manual_seed(rng.dropout_seed(run.settings.flags.seed, state.step, run.control.rank))
                 for number, batch in enumerate(micro_batches, 1):
@@ -335,17 +333,11 @@ class Trainer:
                 raise
 
 
-def make_trainer(
-    run: TrainingRun,
-    task: TrainingTask,
-    signals: StopSignals,
-    throughput: Throughput | None = None,
-    callbacks: Sequence[Callback] = (),
-) -> Trainer:
-    """A trainer with the callbacks of every run, and those given. Arguments as of `Trainer`.
+def make_trainer(run: TrainingRun, task: TrainingTask, signals: StopSignals) -> Trainer:
+    """A trainer with the callbacks of every run, and those of the task. Arguments as of `Trainer`.
 
     Raises:
         UserError: rank 0 cannot write the metrics; on all ranks.
     """
     metrics_log = run.control.all_or_raise(lambda: MetricsLog(run), (OSError,), cannot_begin)
-    return Trainer(run, task, signals, [metrics_log, Console(run), *callbacks], throughput)
+    return Trainer(run, task, signals, [metrics_log, Console(run), *task.callbacks(run)])

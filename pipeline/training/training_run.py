@@ -12,8 +12,8 @@ from pipeline.checkpoint.mirror import Mirror
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED
 from pipeline.distributed.progress import Phase, get_progress
-from pipeline.training.run_settings import RunSettings
-from pipeline.training.training_task import Evaluation
+from pipeline.settings.run_settings import RunSettings
+from pipeline.training.evaluations import Evaluation
 
 if TYPE_CHECKING:  # whoever predicts need not wait for DeepSpeed
     from pipeline.checkpoint.save_and_load import Saved

@@ -1,127 +1,173 @@
-"""What a `Trainer` trains on. Pre-training and fine-tuning are each a `TrainingTask`."""
+"""What is trained: one class for pre-training, one for fine-tuning. `pipeline.run.start` and `Trainer` do the rest."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.checkpoint.initial_model import InitialModel
+from pipeline.checkpoint.initial_weights import InitialWeights
+from pipeline.distributed.control import ControlGroup
+from pipeline.settings.run_settings import RunSettings
+from pipeline.training.evaluations import Evaluation, Pace
+from pipeline.training.throughput import Throughput
+from pipeline.training.training_run import Callback, TrainingRun
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
 
-T = TypeVar("T")
 
+@dataclass
+class TrainingTask(ABC):
+    """One run: its settings, its model, its data, its loss and its evaluation.
 
-class Pace(Protocol):
-    """What an evaluation passes its batches through."""
-
-    def __call__(self, batches: Iterable[T], count: int) -> Iterator[T]:
-        """The `batches`, `count` of them. All ranks must have the same number."""
-        ...
-
-
-def without_pauses(batches: Iterable[T], count: int) -> Iterator[T]:
-    """A `Pace` that only yields the batches."""
-    return iter(batches)
-
-
-def parts_of(metrics: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The metrics of each held-out set without its prefix, by name; those of the only set by ""."""
-    if not names:
-        return {"": dict(metrics)}
-    parts = {names[0]: {name: value for name, value in metrics.items() if "/" not in name}}
-    for name in names[1:]:
-        prefix = f"{name}/"
-        parts[name] = {key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)}
-    return parts
-
-
-class Evaluation(NamedTuple):
-    """The result of an evaluation.
+    It is made when the command line is checked, and knows no data until `open`. A batch is a NamedTuple of numpy
+    arrays, whose fields are the arguments of the model.
 
     Attributes:
-        metrics: for metrics.jsonl and TensorBoard.
-        score: higher is better; the checkpoint with the highest score is kept.
-        shown: name of the metric that the console shows.
-        tasks: "mlm", "sop" and "nsp", as far as the run trains them; the console shows their accuracies.
-        names: of the held-out sets, if there are several. The metrics of the first have no prefix, and decide the
-            score; those of another begin with its name and a slash.
+        settings: of the run.
+        vocabulary: of the model, for the run's directory.
+        initial: the trained model of --init; None for random weights.
+        control: the ranks; set by `open`.
     """
 
-    metrics: dict[str, Any]
-    score: float
-    shown: str
-    tasks: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    settings: RunSettings
+    vocabulary: Vocabulary
+    initial: InitialModel | None
+    control: ControlGroup = field(init=False)
 
-    def parts(self) -> dict[str, dict[str, Any]]:
-        """The metrics of each held-out set, by name; "" for the only one."""
-        return parts_of(self.metrics, self.names)
-
-
-class TrainingTask(Protocol):
-    """The batches of a run, their loss and their metrics.
-
-    A batch is a NamedTuple of numpy arrays, whose fields are the arguments of the model.
-
-    Attributes:
-        name: shown on the progress bar.
-        sums_kind: NamedTuple class of `sums`. Its fields are the task's; `tokens` and `rows` are among them.
-        evaluates: whether there is data to evaluate on.
-    """
+    noun: ClassVar[str]
+    """What a batch consists of: "rows" or "samples"."""
+    sums_kind: ClassVar[type[Any]]
+    """NamedTuple class of `sums`. Its fields are the task's; `tokens` and `rows` are among them."""
+    shares_weights: ClassVar[bool] = False
+    """Whether the runs of other seeds need `weights`, too. Otherwise their memory is freed."""
 
     @property
-    def name(self) -> str: ...
-    @property
-    def sums_kind(self) -> type[Any]: ...
-    @property
-    def evaluates(self) -> bool: ...
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return (self.settings.flags.output / "done").exists()
 
+    @property
+    def reopens(self) -> bool:
+        """Whether a run that was done goes on, because it has become longer."""
+        return False
+
+    @property
+    def weights(self) -> InitialWeights | None:
+        """What the model is filled with at its first start; None: it stays as `make_model` made it."""
+        return None if self.initial is None else self.initial.weights
+
+    def facts(self) -> Mapping[str, str]:
+        """What all ranks must agree on beside what a resume must not change."""
+        return {}
+
+    @abstractmethod
+    def open(self, control: ControlGroup) -> None:
+        """Opens the data. Collective. Raises UserError: it is damaged."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """For the progress bar."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of rows or samples in the training data."""
+
+    @property
+    @abstractmethod
+    def evaluates(self) -> bool:
+        """Whether there is data to evaluate on."""
+
+    @abstractmethod
+    def make_model(self) -> nn.Module:
+        """The model before `weights` are filled in; torch's random numbers are seeded before."""
+
+    @abstractmethod
+    def has_head(self, name: str) -> bool:
+        """Whether a tensor of a head, by name, means the same in `weights` and in the model."""
+
+    @abstractmethod
+    def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
+        """The first lines of the run's header. new_tensors: those that `weights` did not fill; None after a resume."""
+
+    @abstractmethod
+    def details(self) -> list[str]:
+        """The last lines of the run's header."""
+
+    def throughput(self) -> Throughput | None:
+        """Computes speeds for the log; None leaves out TFLOP/s."""
+        return None
+
+    def callbacks(self, run: TrainingRun) -> Sequence[Callback]:
+        """What looks on beside the callbacks of every run."""
+        return ()
+
+    def conclude(self, run: TrainingRun) -> str:
+        """Does what comes after the last step. Returns which model is exported. Collective."""
+        return "the model"
+
+    def summarise_seeds(self, members: Sequence[Path]) -> None:
+        """Writes the results of several seeds, whose runs are in `members`. On rank 0 of a command that makes them."""
+        raise NotImplementedError
+
+    def last_line(self) -> str:
+        """What the run prints at its end, such as what to do with the model; "" for nothing."""
+        return ""
+
+    @abstractmethod
+    @abstractmethod
     def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
         """This rank's micro-batches of each step. Step by step, `batches` has the number of the global batch, from 0.
 
         The data is divided into global batches of `train_batch_size` samples, in the order of training.
         """
-        ...
 
+    @abstractmethod
     def label_counts(self, micro_batches: Sequence[Any]) -> Any:
         """The number of labels of each kind in this rank's micro-batches of a step, a NamedTuple of floats.
 
         Summed over all ranks, they are the denominators of `loss`.
         """
-        ...
 
+    @abstractmethod
     def loss(self, output: Any, label_counts: Any, micro_batches_per_step: int) -> Tensor:
         """What the `output` of one micro-batch adds to the mean loss over the labels of the global batch, a scalar ().
 
         It does not depend on how the global batch is divided. DeepSpeed averages the gradients over all micro-batches
         of a step; the factor `micro_batches_per_step` (ranks x micro-steps) turns that average into a sum.
         """
-        ...
 
+    @abstractmethod
     def sums(self, output: Any, tensors: dict[str, Tensor]) -> Any:
         """The sums of one batch, a NamedTuple of class `sums_kind` of scalars () on the device."""
-        ...
 
+    @abstractmethod
     def summarise(self, totals: Any) -> dict[str, Any]:
         """The metrics of summed-up `sums`; "loss" is one of them."""
-        ...
 
+    @abstractmethod
     def data_progress(self, samples: int) -> dict[str, Any]:
         """Metrics of how much of the data a run has consumed when `samples` samples are behind it; {} without any."""
-        ...
 
+    @abstractmethod
     def try_evaluation(self, engine: "Engine") -> tuple[Evaluation | None, float]:
         """Evaluates on a few batches before the first step, so that a broken evaluation shows at once. Collective.
 
         Returns:
             The evaluation, or None if so few batches mean nothing; and its size as a fraction of a whole evaluation.
         """
-        ...
 
+    @abstractmethod
     def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
         """Evaluates, on the same data every time. Leaves the engine in training mode. Collective.
 
         Args:
             pace: every batch passes through it.
         """
-        ...

@@ -19,7 +19,7 @@ from tests.docs.pages import blocks_of
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WORK = ("pipeline.pretraining.pretraining_recipe", "pipeline.finetuning.finetuning_recipe")
+WORK = ("pipeline.pretraining.pretrain_settings", "pipeline.finetuning.finetune_settings")
 """What entry points import late."""
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 

@@ -9,7 +9,7 @@ from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.metrics import wilson_interval
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
-from tests.pipeline.records import finetune_record, write
+from tests.pipeline.records import finetune_settings, write
 
 
 def compared(root, capsys, runs, *random):
@@ -113,7 +113,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
     made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
-    write(tmp_path / "begun", finetune_record())
+    write(tmp_path / "begun", finetune_settings())
     assert evaluate.main([command, *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     error = capsys.readouterr().err
     assert message.format(tmp=tmp_path) in error

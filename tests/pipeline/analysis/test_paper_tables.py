@@ -10,7 +10,8 @@ from model.counts import parameter_counts
 from pipeline.analysis import paper_tables
 from pipeline.analysis.finished_runs import TaskRun
 from pipeline.analysis.paper_tables import TABLES, PreTraining
-from pipeline.checkpoint.run_records import read_record
+from pipeline.checkpoint.results import ResultsRecord
+from pipeline.settings.settings_file import read_settings
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.records import write
@@ -66,7 +67,7 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
     assert cells["mnli"] == (45.0,)
     assert cells["avg"] == pytest.approx((statistics.fmean([55.0, 50.0, 45.0, 80.0, 25.0]),))
     assert cells["speed"] == pytest.approx((768 / 1024,))
-    assert cells["parameters"][0] == parameter_counts(read_record(base).config).backbone / 1e6
+    assert cells["parameters"][0] == parameter_counts(read_settings(base).model).backbone / 1e6
     assert set(rows["BERT large"]) == {"parameters", "sst2", "speed"}
     assert rows["ALBERT xlarge"] == {}
     text = paper_tables.markdown(TABLES["2"], tmp_path)
@@ -74,7 +75,8 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
     assert line.split(" | ")[3:9] == ["60.0/50.0", "52.0/48.0", "45.0", "80.0", "25.0", "51.0"]
     assert "90.4/83.2" in text
     assert text.count("| not run") == 5 + 4 * 8  # BERT large lacks four tasks and Avg; four rows lack everything
-    write(large, replace(read_record(large), world_size=4))
+    of_large = read_settings(large)
+    write(large, replace(of_large, engine=replace(of_large.engine, world_size=4)))
     assert "speed" not in measured("2", tmp_path)["ALBERT base"]  # on other ranks than BERT large
     (base / "done").unlink()
     assert set(measured("2", tmp_path)["ALBERT base"]) == {*METRICS, "avg"}
@@ -94,7 +96,7 @@ def test_the_leaderboards_average():
         metrics: dict = {}
         for place, (split, metric) in enumerate(wanted):
             metrics.setdefault(split, {})[metric] = 0.1 * number + 0.02 * place
-        runs[task] = TaskRun(None, TASKS[task], {"metrics": metrics})
+        runs[task] = TaskRun(None, TASKS[task], ResultsRecord(task=task, metrics=metrics))
     # Tasks 0 to 8 have 0, 0.1, ..., 0.8; four of them 0.01 more.
     assert paper_tables.glue_score(runs) == pytest.approx((100 * (3.6 + 4 * 0.01) / 9,))
     del runs["wnli"]

@@ -1,13 +1,14 @@
 """The table of a run."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
 from pipeline.analysis.summary import curves_of, draw_curves, summarise, sustained_speed
+from pipeline.training.evaluations import Evaluation
 from pipeline.training.metrics_file import read_records
-from pipeline.training.training_task import Evaluation
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.records import write
 from tests.pipeline.training.made_records import RECORD, evaluation, log_run, open_log, training
@@ -28,7 +29,9 @@ def test_the_table_says_what_the_records_say(tmp_path):
 
 
 def test_each_held_out_set_has_rows_and_a_curve(tmp_path):
-    record = dataclasses.replace(RECORD, eval_data_directories=["held/wikipedia", "held/books"])
+    record = dataclasses.replace(
+        RECORD, flags=dataclasses.replace(RECORD.flags, eval_data=(Path("held/wikipedia"), Path("held/books")))
+    )
     log, run = open_log(tmp_path, 0, record)
     write(tmp_path, record)
     for step in (10, 20):

@@ -1,17 +1,16 @@
 """Initial weights: which tensors are copied, and the message for a directory without a model."""
 
-import dataclasses
-import json
-
 import pytest
 import torch
 
 from common.errors import UserError
 from model import AlbertConfig
 from pipeline.checkpoint.initial_weights import InitialWeights, fill_weights, read_initial_weights
-from pipeline.checkpoint.run_records import Head
+from pipeline.settings.run_settings import as_json
+from pipeline.settings.settings_file import FORMAT
+from pipeline.tasks.own_tasks import Head
 from pipeline.tasks.registry import TASKS
-from tests.pipeline.records import finetune_record
+from tests.pipeline.records import finetune_settings
 
 CONFIG = AlbertConfig.preset(
     "albert-tiny", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=16, embedding_size=8,
@@ -28,7 +27,7 @@ def same(trained_on, task):
     return lambda name: trained_on == task
 
 
-FINETUNED = json.dumps(dataclasses.asdict(finetune_record()))
+FINETUNED = as_json({"format": FORMAT, **vars(finetune_settings())})
 
 
 @pytest.mark.parametrize(

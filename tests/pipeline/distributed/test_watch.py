@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -16,7 +17,7 @@ from pipeline.distributed import progress
 from pipeline.distributed.exits import run_and_exit
 from pipeline.distributed.rendezvous import Rendezvous, reserve_port
 from pipeline.distributed.watch import TICK, Watch
-from pipeline.run import launch
+from pipeline.run import launch, start
 from tests.pipeline.workers.forked import Forked
 
 pytestmark = pytest.mark.slow
@@ -183,16 +184,22 @@ def fail(case: tuple[str, int, Exception], output: Path) -> None:
         if (moment, os.environ["RANK"]) == (case[0], str(case[1])):
             raise case[2]
 
-    def work() -> int:
+    def train_all(flags: Any, tasks: Any) -> int:
         fail_at("work")
         time.sleep(600)
         return 0
 
-    def prepare(args: Any, world_size: int) -> launch.Prepared:
+    def make_tasks(flags: Any, world_size: int) -> list[Any]:
         fail_at("check")
-        return launch.Prepared(output, {}, work, host_timeout=60.0, hang_timeout=0.0)
+        return []
 
-    run_and_exit(lambda: launch.run_command(lambda words: argparse.Namespace(mirror=None), prepare, []))
+    flags = argparse.Namespace(output=output, mirror=None, deterministic=False, host_timeout=60.0, hang_timeout=0.0)
+    with (
+        mock.patch.object(start, "check", return_value={}),
+        mock.patch.object(start, "is_finished", return_value=False),
+        mock.patch.object(start, "train_all", train_all),
+    ):
+        run_and_exit(lambda: launch.run_command(lambda words: flags, make_tasks, []))
 
 
 @pytest.mark.parametrize("rank", [0, 1])

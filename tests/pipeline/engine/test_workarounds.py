@@ -168,7 +168,7 @@ def test_a_rank_imports_neither_mlflow_nor_the_compiler_nor_metrics() -> None:
     program = (
         "from pipeline.engine.ranks import install_stand_ins\n"
         "install_stand_ins()\n"
-        "import pipeline.pretraining.pretraining_recipe, pipeline.finetuning.finetuning_recipe, sys\n"
+        "import pipeline.pretraining.pretrain_settings, pipeline.finetuning.finetune_settings, sys\n"
         "from deepspeed.runtime.zero.muon import muon_optimizer\n"
         "print({'deepspeed', 'mlflow', 'sklearn', 'scipy', 'torch._inductor.compile_fx'} & set(sys.modules))"
     )

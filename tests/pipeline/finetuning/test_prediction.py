@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.finetuning import fine_tuning
-from pipeline.finetuning.fine_tuning import batches_of
+from pipeline.finetuning.prediction import batches_of
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
+from pipeline.training.evaluations import without_pauses
 from pipeline.training.training_run import TrainingFailed
-from pipeline.training.training_task import without_pauses
 
 
 @given(st.lists(st.integers(3, 300), max_size=60), st.integers(1, 5), st.integers(1, 900))
@@ -36,6 +36,8 @@ def test_numbers_that_are_none_end_the_training_on_all_ranks(monkeypatch, is_fir
     predictions = Logits(np.array(["0", "1"]), logits, np.array([1.0, 2.0], np.float32)) if is_first else None
     monkeypatch.setattr(fine_tuning, "predict", lambda *given: predictions)
     control = SimpleNamespace(broadcast=lambda value: value if is_first else said)
-    settings, engine = SimpleNamespace(task=TASKS["stsb"]), SimpleNamespace(device="cpu", train=lambda: None)
+    engine = SimpleNamespace(device="cpu", train=lambda: None)
+    task = fine_tuning.FineTuning(None, None, None, TASKS["stsb"], SimpleNamespace(features={"dev": None}), None)
+    task.control = control
     with pytest.raises(TrainingFailed, match=f"the evaluation on dev failed: {said}; lower the learning rate"):
-        fine_tuning.FineTuning(settings, {"dev": None}, control).evaluate(engine, without_pauses)
+        task.evaluate(engine, without_pauses)

@@ -9,12 +9,14 @@ import pytest
 
 from common.errors import UserError
 from model import AlbertConfig
-from pipeline.checkpoint.run_records import Head
+from pipeline.checkpoint.initial_model import InitialModel
 from pipeline.engine.hardware import Hardware
-from pipeline.finetuning import finetune_settings, finetuning_recipe
-from pipeline.run.initial_model import InitialModel
+from pipeline.finetuning import finetune_settings
+from pipeline.finetuning.fine_tuning import FineTuning
 from pipeline.settings import finetune_flags
+from pipeline.tasks.own_tasks import Head
 from pipeline.tasks.registry import PAPER_TASKS, find_task
+from pipeline.training import schedule
 
 # task, learning rate, batch, dropout, steps, warm-up, length
 TABLE_14 = [
@@ -62,15 +64,15 @@ def resolved(*arguments, **options):
 def test_a_small_model_has_a_higher_rate(width, rate, reason):
     model = AlbertConfig.preset("albert-tiny", hidden_size=width, num_attention_heads=1)
     chosen_run = resolved("sst2", model=model)
-    assert (chosen_run.engine.learning_rate, chosen_run.rate_reason) == (rate, reason)
+    assert (chosen_run.engine.learning_rate, chosen_run.rate_note) == (rate, reason)
     chosen = resolved("sst2", "--learning-rate", "2e-5", model=model)
-    assert (chosen.engine.learning_rate, chosen.rate_reason) == (2e-5, "")
+    assert (chosen.engine.learning_rate, chosen.rate_note) == (2e-5, "")
 
 
 @pytest.mark.parametrize("row", TABLE_14, ids=[row[0] for row in TABLE_14])
 def test_table_14_is_the_default(row):
     chosen_run = resolved(row[0])
-    found = chosen_run.hyperparameters()
+    found = chosen_run.hyperparameters
     names = ("learning_rate", "train_batch_size", "dropout", "steps", "warmup_steps", "max_length")
     assert (row[0], *(found[name] for name in names)) == row
     assert found["classifier_dropout"] == 0.1
@@ -91,7 +93,7 @@ def test_every_hyperparameter_has_its_flag():
     found = resolved("squad2", *words, "--weight-decay", "0.125", "--micro-batch-size", "3")
     given = {name.replace("-", "_").strip("_"): value for name, value in flags.items()}
     given["train_batch_size"] = given.pop("batch_size")
-    assert given.items() <= found.hyperparameters().items()
+    assert given.items() <= found.hyperparameters.items()
     assert found.engine.json["optimizer"]["params"]["weight_decay"] == 0.125
     assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == (3, 2)
 
@@ -100,8 +102,8 @@ def test_what_follows_from_other_steps_and_other_models():
     chosen_run = resolved("rte", "--steps", "100")
     assert chosen_run.warmup_steps == 25  # Table 14's share of the steps
     assert (chosen_run.eval_interval, chosen_run.save_interval) == (50, 50)
-    assert chosen_run.schedule()(24) == pytest.approx(3e-5 * 24 / 25)
-    assert chosen_run.schedule()(50) == pytest.approx(3e-5 / 2)
+    assert schedule.of_run(chosen_run)(24) == pytest.approx(3e-5 * 24 / 25)
+    assert schedule.of_run(chosen_run)(50) == pytest.approx(3e-5 / 2)
     short = AlbertConfig.preset("albert-base", max_position_embeddings=64)
     assert resolved("squad1", model=short).max_length == 64
     seeds = resolved_runs("squad1", "--seeds", "2", "--seed", "4")
@@ -132,16 +134,16 @@ def test_on_gpus_the_default_is_bf16_and_a_json_replaces_it_but_for_the_flags(tm
 
 
 def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
-    identity = resolved("rte").record().identity()
+    identity = resolved("rte").identity()
     for flags in (
         ("--learning-rate", "0.1"), ("--weight-decay", "0.1"), ("--batch-size", "8"), ("--steps", "9"),
         ("--warmup-steps", "9"), ("--dropout", "0.3"), ("--classifier-dropout", "0.3"), ("--max-length", "99"),
         ("--eval-interval", "9"), ("--random-weights",), ("--max-hours", "2"),
         ("--deterministic",),
     ):  # fmt: skip
-        assert resolved("rte", *flags).record().identity() != identity, flags
+        assert resolved("rte", *flags).identity() != identity, flags
     for flags in (("--micro-batch-size", "8"), ("--log-interval", "9"), ("--activation-checkpointing", "layer")):
-        assert resolved("rte", *flags).record().identity() == identity, flags
+        assert resolved("rte", *flags).identity() == identity, flags
 
 
 @pytest.mark.parametrize(
@@ -159,5 +161,5 @@ def test_a_head_is_kept_for_the_same_task_and_labels_only(task, labels, keeps):
     for name, head, kept in (("rte", Head(task, names), keeps), ("squad2", Head("squad2"), True)):
         weights = SimpleNamespace(head=head)
         initial = dataclasses.replace(initial_model(MODEL), weights=weights)
-        run = finetuning_recipe.FinetuneRecipe(None, resolved(name), None, initial, None)
+        run = FineTuning(resolved(name), None, initial, find_task(name), None, None)
         assert run.has_head("classifier.weight") == kept

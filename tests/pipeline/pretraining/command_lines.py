@@ -1,7 +1,7 @@
 """Command lines of pipeline.pretrain as dictionaries of flags, and the settings that they give."""
 
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining.pretrain_settings import resolve as resolve_all
+from pipeline.pretraining.pretrain_settings import make_task
 from pipeline.settings import pretrain_flags
 
 GPU = Hardware("GPU", fp16=True, bf16=True)
@@ -19,7 +19,7 @@ def line(words):
 
 
 def resolve_flags(flags, world_size=2, hardware=GPU):
-    return resolve_all(flags, world_size, hardware)[0]
+    return make_task(flags, world_size, hardware).settings
 
 
 def resolve(words, world_size=2, hardware=GPU):

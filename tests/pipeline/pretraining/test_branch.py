@@ -140,7 +140,7 @@ def test_a_checkpoint_is_a_model_to_start_from(trained, words):
     del words["--model"]
     settings = resolve(words | {"--init": str(tag)}, 1)
     assert settings.model.hidden_size == 32
-    assert settings.record().init == str(tag.resolve())
+    assert settings.init == str(tag.resolve())
 
 
 def test_other_held_out_text_begins_the_comparison_anew(trained, corpus):

@@ -58,7 +58,7 @@ def read_batch(rows=12):
 
 
 def task_of(teacher):
-    return Distillation(SimpleNamespace(objective="sop"), None, None, None, teacher.loss)
+    return Distillation(SimpleNamespace(objective="sop"), None, None, None, teacher)
 
 
 @torch.no_grad()
@@ -196,7 +196,7 @@ def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(ta
     assert settings.model.hidden_dropout_prob == 0.0
     assert (settings.masking.replace_with_mask, settings.masking.replace_with_random) == (0.0, 0.0)
     other = resolve(taught | {"--teacher-loss": ["states=2"]})
-    assert other.record().distilled != settings.record().distilled
+    assert other.distilled != settings.distilled
 
 
 @pytest.mark.parametrize(

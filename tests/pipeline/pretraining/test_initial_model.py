@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,8 +18,7 @@ from model.layers.heads import IGNORED_LABEL
 from pipeline.checkpoint.initial_weights import fill_weights, read_initial_weights
 from pipeline.data.mixture import training_step
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining.pretrain_settings import resolve
-from pipeline.pretraining.pretraining_recipe import PretrainRecipe, open_data
+from pipeline.pretraining.pretrain_settings import make_task
 from pipeline.run import start as starts
 from pipeline.settings import pretrain_flags
 from tests.pipeline.pretraining import trained_models
@@ -30,17 +30,15 @@ CONFIG = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 
 
 @pytest.fixture
 def start(corpus, tmp_path):
-    """Checks a command line that starts from a directory, with further flags; the recipe."""
+    """Checks a command line that starts from a directory, with further flags; the task."""
 
     def check(init, *flags, data=corpus.train, output="run"):
         config = tmp_path / "config.json"
         config.write_text(json.dumps(CONFIG))
         words = ["--init", init, "--data", data, "--deepspeed_config", config, "--output", tmp_path / output]
-        parsed = pretrain_flags.parse([str(word) for word in (*words, "--steps", 4, *flags)])
-        settings, initial, teacher = resolve(parsed, 1, CPU)
-        vocabulary = Vocabulary.load(settings.data[0])
-        found = PretrainRecipe(parsed, settings, vocabulary, initial, teacher)
-        starts.prepare(parsed.output, [found])
+        parsed = pretrain_flags.parse([str(word) for word in (*words, "--steps", 4, "--verify", "never", *flags)])
+        found = make_task(parsed, 1, CPU)
+        starts.check(parsed, [found])
         return found
 
     return check
@@ -53,8 +51,8 @@ def fill(found):
 
 
 def first_batch(found):
-    training, _ = open_data(found.settings, found.vocabulary)
-    (batch,) = training_step(training.read, 0, 0, 1, 4, 4)
+    found.open(SimpleNamespace(all_or_raise=lambda check: None))
+    (batch,) = training_step(found.training.read, 0, 0, 1, 4, 4)
     return type(batch)(*map(torch.from_numpy, batch))
 
 
@@ -201,7 +199,7 @@ def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, st
 def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(corpus, start, tmp_path):
     directory = trained_models.publish(trained_models.albert(corpus.vocabulary), tmp_path / "albert", corpus.vocabulary)
     found = start(directory)
-    write(found.flags.output, found.settings.record())
+    write(found.settings.flags.output, found.settings)
     assert start(directory).initial.weights is not None
     moved = shutil.move(directory, tmp_path / "moved")
     assert start(moved).initial.digest == found.initial.digest  # the same weights at another place

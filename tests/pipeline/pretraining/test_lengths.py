@@ -11,7 +11,7 @@ from benchmarks.shared.outcome import differences, outcome
 from common.errors import UserError
 from pipeline.pretraining.lengths import EarlierStart, length_of, paper_steps, skipped_batches_of
 from tests.pipeline.pretraining import trained_models
-from tests.pipeline.records import pretrain_record
+from tests.pipeline.records import pretrain_settings
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import Ended, run_each, run_one
 
@@ -50,7 +50,7 @@ CONFIG = {
 
 
 def earlier(steps_made: int, steps: int, **more: Any) -> EarlierStart:
-    return EarlierStart(Path("run"), pretrain_record(steps=steps, **more), steps_made)
+    return EarlierStart(Path("run"), pretrain_settings(steps=steps, **more), steps_made)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused(begun, given, message):
     ],
 )
 def test_batches_are_left_out_that_no_checkpoint_has_seen(recorded, made, words, expected):
-    begun = earlier(made, 40, skipped_batches=recorded)
+    begun = earlier(made, 40, skipped_batches=tuple(map(tuple, recorded)))
     if isinstance(expected, list):
         assert list(skipped_batches_of(begun, words, 40)) == expected
     else:

@@ -1,5 +1,6 @@
 """Settings from command line, JSON and data; and the message of every mistake."""
 
+import dataclasses
 import fcntl
 import json
 import sys
@@ -9,13 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import run_directory
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining import pretraining_recipe
 from pipeline.pretraining.architecture import architecture
+from pipeline.pretraining.pretrain_settings import make_task
 from pipeline.settings import pretrain_flags
 from pipeline.settings.declare import to_yaml
 from tests.pipeline.conftest import run
@@ -127,8 +127,8 @@ MANY_FLAGS = {
 def test_what_decides_the_results_may_not_change(words):
     found = resolve(words | MANY_FLAGS)
     output = found.flags.output
-    write(output, found.record())
-    run_directory.check_same_settings(output, resolve(words | MANY_FLAGS).record())
+    write(output, found)
+    run_directory.check_same_settings(resolve(words | MANY_FLAGS))
     for flag, value, message in (
         ("--seed", "4", "seed: 3 -> 4"),
         ("--max-hours", "2", "max_hours: "),
@@ -140,24 +140,24 @@ def test_what_decides_the_results_may_not_change(words):
     ):
         other = resolve(words | MANY_FLAGS | {flag: value})
         with pytest.raises(UserError, match=message):
-            run_directory.check_same_settings(output, other.record())
+            run_directory.check_same_settings(other)
 
 
 def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
     found = resolve(words | MANY_FLAGS)
     (tmp_path / "config.yaml").write_text(to_yaml(found.flags))
     again = resolve_flags(pretrain_flags.parse(["--config", str(tmp_path / "config.yaml")]))
-    assert again.record() == found.record()
+    assert dataclasses.replace(again, flags=found.flags) == found
     assert to_yaml(again.flags) == to_yaml(found.flags)
 
 
 def test_other_data_for_a_run_is_refused(words, second):
     found = resolve(words)
-    write(found.flags.output, found.record())
+    write(found.flags.output, found)
     manifest = second / "manifest.json"
     manifest.write_text(manifest.read_text() + "\n")  # another digest
-    with pytest.raises(UserError, match=r"a run with other settings \(data: "):
-        run_directory.check_same_settings(found.flags.output, resolve(words | {"--data": str(second)}).record())
+    with pytest.raises(UserError, match=r"a run with other settings \(data_digests: "):
+        run_directory.check_same_settings(resolve(words | {"--data": str(second)}))
 
 
 MASKS = {"--mask-probability": "0.3", "--max-ngram": "1", "--mask-replacement": "0.5,0.2,0.3"}
@@ -167,9 +167,10 @@ def test_masks_of_the_flags_are_trained_on_and_the_paper_s_are_evaluated_on(word
     assert resolve(words).masking == MaskingSettings()
     found = resolve(words | MASKS)
     assert found.masking == MaskingSettings(0.3, 1, 0.5, 0.2)
-    training, held_out = pretraining_recipe.open_data(found, Vocabulary.load(corpus.vocabulary))
-    assert [collator.masking for collator in training.collators] == [found.masking]
-    assert [collator.masking for collator in held_out.values()] == [MaskingSettings()]
+    task = make_task(pretrain_flags.parse(line(words | MASKS | {"--verify": "never"})), 2, GPU)
+    task.open(SimpleNamespace(all_or_raise=lambda check: None))
+    assert [collator.masking for collator in task.training.collators] == [found.masking]
+    assert [collator.masking for collator in task.held_out.values()] == [MaskingSettings()]
 
 
 def test_a_trained_model_of_one_segment_type_is_refused():

@@ -14,7 +14,7 @@ from pipeline.data.collate import Batch, Collator, blank
 from pipeline.data.rng import dropout_seed
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining
-from pipeline.training.training_task import without_pauses
+from pipeline.training.evaluations import without_pauses
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
 

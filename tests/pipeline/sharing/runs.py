@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 import torch
@@ -13,11 +14,11 @@ from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, File, StoredTensor
 from pipeline.checkpoint.files import piece_key
 from pipeline.checkpoint.retention import publish, tag_name
-from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.engine.optimizers import KINDS
+from pipeline.settings.run_settings import CorpusRecord, SourceRecord
 from pipeline.tasks.registry import find_task
 from tests.pipeline.analysis import made_runs
-from tests.pipeline.records import finetune_record, pretrain_record
+from tests.pipeline.records import finetune_settings, pretrain_settings
 
 FIELDS = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
 CORPUS = CorpusRecord(
@@ -27,19 +28,20 @@ CORPUS = CorpusRecord(
     tokens=56789,
     rows=321,
     max_seq_length=64,
-    sources=[SourceRecord(directory="en|wiki", source="wikipedia", documents=1234, text_bytes=98765)],
+    sources=(SourceRecord(directory="en|wiki", source="wikipedia", documents=1234, text_bytes=98765),),
 )
 RECORDED = {
-    "corpora": [CORPUS],
-    "eval_data_directories": ["shards/held_out", "shards/second"],
+    "corpora": (CORPUS,),
+    "eval_data": (Path("shards/held_out"), Path("shards/second")),
     "precision": "bf16",
     "world_size": 2,
     "device": "NVIDIA H200",
     "seed": 7,
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.00176, "weight_decay": 0.01}},
-    "scheduler": None,
+    "json": {
+        "optimizer": {"type": "Lamb", "params": {"lr": 0.00176, "weight_decay": 0.01}},
+        "zero_optimization": {"stage": 1},
+    },
     "warmup_steps": 1,
-    "deepspeed": {"zero_optimization": {"stage": 1}},
 }
 STATE = {
     "step": 1, "samples": 4, "skipped_steps": 0, "optimizer": "Lamb", "optimizer_steps": 1, "groups": [{"lr": 0.001}],
@@ -57,9 +59,9 @@ def config_of(**fields):
 def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, state=MappingProxyType({})):
     """A pre-training run with a checkpoint of each of these steps; the weights are random and differ."""
     config = config or config_of()
-    given = {"steps": 3, "train_batch_size": 4, "data": "digest", **(recorded or {})}
-    record = pretrain_record(model=config.to_dict(), **given)
-    run_directory.write_settings_and_vocabulary(directory, record, "", Vocabulary.load(vocabulary))
+    given = {"steps": 3, "train_batch_size": 4, "output": directory, **(recorded or {})}
+    settings = pretrain_settings(model=config, **given)
+    run_directory.write_settings_and_vocabulary(settings, "", Vocabulary.load(vocabulary))
     for step in steps:
         torch.manual_seed(step)
         checkpoint(directory, step, AlbertForPreTraining(config).state_dict(), state=state)
@@ -69,12 +71,12 @@ def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, s
 def finetuning(directory, vocabulary, task="rte", step=5, score=0.5, config=None, **recorded):
     """A fine-tuning run with one checkpoint, results.json and logits: 15 of 20 examples are right."""
     config = config or config_of()
-    record = finetune_record(model=config.to_dict(), task=task, **recorded)
+    settings = finetune_settings(model=config, task=task, output=directory, **recorded)
     made_runs.finetuning(
         directory, task, "gone", {"dev": {"accuracy": 0.75}}, seed=0, best_step=step, model=config.to_dict(),
         hyperparameters={}, examples={"train": 40, "dev": 20},
     )  # fmt: skip
-    run_directory.write_settings_and_vocabulary(directory, record, "", Vocabulary.load(vocabulary))
+    run_directory.write_settings_and_vocabulary(settings, "", Vocabulary.load(vocabulary))
     torch.manual_seed(step)
     kind = find_task(task).kind
     checkpoint(directory, step, kind.make_model(find_task(task), config).state_dict(), score)

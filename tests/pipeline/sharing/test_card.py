@@ -11,9 +11,9 @@ from sentencepiece import sentencepiece_model_pb2
 from model import AlbertForPreTraining, huggingface
 from pipeline import export
 from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.initial_model import find_initial_model
 from pipeline.checkpoint.retention import tag_name
-from pipeline.checkpoint.run_records import read_record
-from pipeline.run.initial_model import find_initial_model
+from pipeline.settings.settings_file import read_settings
 from pipeline.sharing.write_export import export_usual
 from tests.pipeline.records import write
 from tests.pipeline.sharing import runs
@@ -30,7 +30,7 @@ def made(corpus, tmp_path_factory):
     shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
     runs.pretraining(root / "apart", corpus.vocabulary, (1,), shared)
     for task in ("rte", "sst2", "stsb", "squad1", "squad2", "race"):
-        runs.finetuning(root / task, corpus.vocabulary, task, pretraining=read_record(run))
+        runs.finetuning(root / task, corpus.vocabulary, task, pretraining=read_settings(run))
     return root
 
 
@@ -97,7 +97,7 @@ def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
 
 def test_a_data_set_of_the_hub_is_named_and_a_directory_is_not(corpus, tmp_path):
     for name, on_hub, expected in (("a", True, ["nyu-mll/glue"]), ("b", False, None)):
-        runs.finetuning(tmp_path / name, corpus.vocabulary, data_directory="nyu-mll/glue", data_on_hub=on_hub)
+        runs.finetuning(tmp_path / name, corpus.vocabulary, data="nyu-mll/glue", data_on_hub=on_hub)
         assert ModelCard(exported(tmp_path, name, tmp_path / "out" / name)).data.to_dict().get("datasets") == expected
 
 
@@ -130,12 +130,13 @@ def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
         record = find_initial_model(init, [tmp_path / "new"]).pretraining
         tuned = runs.finetuning(tmp_path / str(number), corpus.vocabulary, pretraining=record)
         export_usual(tuned, tuned / "export")
-    write(before, dataclasses.replace(read_record(before), seed=8))
+    settings = read_settings(before)
+    write(before, dataclasses.replace(settings, flags=dataclasses.replace(settings.flags, seed=8)))
     for number in range(3):
         card = exported(tmp_path, str(number), tmp_path / "out" / str(number))
         recipe = dict(rows_of(card, "Pre-training recipe"))
         assert recipe["seed"] == "7"
-    assert find_initial_model(before, [tmp_path / "0"]).pretraining.seed == 7  # a later start keeps it
+    assert find_initial_model(before, [tmp_path / "0"]).pretraining.flags.seed == 7  # a later start keeps it
 
 
 @pytest.mark.slow
@@ -155,7 +156,7 @@ def test_text_of_the_records_is_only_text(corpus, tmp_path):
     """A name in the records can neither end a table nor open HTML or a heading."""
     evil = runs.RECORDED | {
         "device": "a | b\n\n# heading <script>\x1b[2J\u2066",
-        "corpora": [dataclasses.replace(runs.CORPUS, name="`x`]\n---\nlicense: mit")],
+        "corpora": (dataclasses.replace(runs.CORPUS, name="`x`]\n---\nlicense: mit"),),
     }
     runs.pretraining(tmp_path / "run", corpus.vocabulary, (1,), recorded=evil)
     card = exported(tmp_path, "run", tmp_path / "out")

@@ -1,11 +1,13 @@
 """Tasks on own files: labels are found, examples are read, and every mistake is one line."""
 
+import dataclasses
 import json
 
 import datasets
 import pytest
 
 from common.errors import UserError
+from common.files.json_files import check_as
 from pipeline.settings import finetune_flags
 from pipeline.tasks import own_tasks
 from pipeline.tasks.files.rows import name_of
@@ -238,18 +240,19 @@ def test_flags_that_do_not_fit_are_one_line(words, message):
 
 def test_a_task_comes_back_from_its_record(tmp_path):
     task, _ = read("--task", "classification", "--task-name", "reviews", *files(tmp_path, GOOD))
-    content = json.loads(json.dumps({"task": task.name} | own_tasks.record_of(task)))
-    assert own_tasks.task_of(content, tmp_path) == task
-    assert own_tasks.task_of({"task": "sst2"}, tmp_path) is TASKS["sst2"]
-    assert own_tasks.record_of(TASKS["sst2"]) == {}
-    record = content["own_task"]
+    record = own_tasks.record_of(task)
+    content = json.loads(json.dumps(dataclasses.asdict(record)))
+    assert check_as(content, own_tasks.OwnRecord, "settings.json", "restore it") == record
+    assert own_tasks.task_of(task.name, record, tmp_path) == task
+    assert own_tasks.task_of("sst2", None, tmp_path) is TASKS["sst2"]
+    assert own_tasks.record_of(TASKS["sst2"]) is None
     for damaged, message in (
-        ({"task": "reviews"}, "there is no task 'reviews'"),
-        (content | {"own_task": record | {"labels": ["one"]}}, "needs at least two labels; it has 1"),
-        (content | {"own_task": record | {"kind": "guess"}}, "has kind 'guess'"),
+        (None, "there is no task 'reviews'"),
+        (dataclasses.replace(record, labels=("one",)), "needs at least two labels; it has 1"),
+        (dataclasses.replace(record, kind="guess"), "has kind 'guess'"),
     ):
         with pytest.raises(UserError, match=message):
-            own_tasks.task_of(damaged, tmp_path)
+            own_tasks.task_of("reviews", damaged, tmp_path)
 
 
 def test_hidden_labels_of_a_test_file(tmp_path):

@@ -1,19 +1,19 @@
 """Records of a pre-training run as a trainer logs them, and a log that takes them."""
 
+import dataclasses
 from types import SimpleNamespace
 
 from pipeline.training.callbacks import MetricsLog
+from pipeline.training.evaluations import Evaluation
 from pipeline.training.training_run import TrainingRun, TrainState
-from pipeline.training.training_task import Evaluation
-from tests.pipeline.records import finetune_record, pretrain_record, write
+from tests.pipeline.records import finetune_settings, pretrain_settings, write
 
-RECORD = pretrain_record(
+RECORD = pretrain_settings(
     precision="fp16",
-    optimizer={"type": "Lamb", "params": {"lr": 0.001}},
+    json={"optimizer": {"type": "Lamb", "params": {"lr": 0.001}}},
     steps=100,
-    deepspeed={"train_batch_size": 8},
 )
-TASK_RECORD = finetune_record()
+TASK_RECORD = finetune_settings()
 
 
 def training(step):
@@ -42,12 +42,7 @@ def evaluation(step):
 
 def open_log(directory, step=0, record=TASK_RECORD, rank=0, track=()):
     """The `MetricsLog` of a run that starts at `step`, and the run."""
-    given = SimpleNamespace(
-        flags=SimpleNamespace(output=directory, track=track),
-        record=lambda: record,
-        first_step=0,
-        engine=SimpleNamespace(train_batch_size=8),
-    )
+    given = dataclasses.replace(record, flags=dataclasses.replace(record.flags, output=directory, track=track))
     engine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     run = TrainingRun(given, SimpleNamespace(rank=rank), engine, TrainState(step=step))
     return MetricsLog(run), run

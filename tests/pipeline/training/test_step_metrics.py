@@ -10,7 +10,8 @@ import torch
 from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.step_metrics import Meter, StepMetrics, Throughput
+from pipeline.training.step_metrics import Meter, StepMetrics
+from pipeline.training.throughput import Throughput
 from pipeline.training.training_run import Lap, TrainingRun, TrainState
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
@@ -52,7 +53,7 @@ def test_only_rank_0_continues_from_the_sums_of_a_checkpoint(rank: int, sums: tu
     settings: Any = None
     control: Any = SimpleNamespace(rank=rank, world_size=2)
     engine: Any = SimpleNamespace(device="cpu")
-    task: Any = SimpleNamespace(sums_kind=MeterSums)
+    task: Any = SimpleNamespace(sums_kind=MeterSums, throughput=lambda: None)
     run = TrainingRun(settings, control, engine, TrainState(step=4, meter=[1.0, 50.0, 5.0, 4.0]))
     assert StepMetrics(run, task).meter.totals() == sums
 

@@ -34,7 +34,7 @@ def test_every_step_is_there_once_also_after_a_kill_and_the_settings_are_a_table
     assert [event.step for event in events.Scalars("train/loss")] == list(range(10, 61, 10))
     assert [event.step for event in events.Scalars("eval/mlm_accuracy")] == [0, 20, 40, 60]
     text = events.Tensors("settings/text_summary")[-1].tensor_proto.string_val[0].decode()
-    assert "`optimizer.params.lr`" in text
+    assert "`engine.json.optimizer.params.lr`" in text
     assert "`0.001`" in text
 
 
@@ -63,7 +63,7 @@ def test_mlflow_s_file_store(tmp_path, monkeypatch, capsys):
     experiment = client.get_experiment_by_name("albert-pretraining")
     (run,) = client.search_runs([experiment.experiment_id])  # one, although it was started twice
     assert (run.info.run_name, run.info.status) == ("base", "FINISHED")
-    assert run.data.params["optimizer.params.lr"] == "0.001"
+    assert run.data.params["engine.json.optimizer.params.lr"] == "0.001"
     for split in ("train", "eval"):
         history = client.get_metric_history(run.info.run_id, f"{split}/mlm_loss")
         assert sorted((metric.step, metric.value) for metric in history) == expected(split)

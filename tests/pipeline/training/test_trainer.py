@@ -12,9 +12,9 @@ import torch
 from pipeline.checkpoint.save_and_load import Saved, SaveFailed
 from pipeline.distributed.progress import Phase, get_progress
 from pipeline.training import trainer as trainer_module
+from pipeline.training.evaluations import Evaluation
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_run import Callback, Clock, TrainingFailed, TrainingRun, TrainState
-from pipeline.training.training_task import Evaluation
 from tests.pipeline.training.test_run_end import TERM, LabelCounts, OtherRanks, stop_signals
 
 
@@ -89,6 +89,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
     monkeypatch.setattr(trainer_module, "Saver", MadeSaver)
     monkeypatch.setattr(trainer_module, "check_equal_weights", lambda run: None)
     monkeypatch.setattr(trainer_module, "StepMetrics", lambda *_: metrics)
+    monkeypatch.setattr(trainer_module.schedule, "of_run", lambda settings: lambda number: number / 10)
 
     def make_trainer(
         step: int = 0, steps: int = 7, received: int | None = None, evaluates: bool = True, **settings: Any
@@ -99,7 +100,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
         given: Any = SimpleNamespace(
             **(defaults | settings),
             steps=steps,
-            schedule=lambda: lambda number: number / 10,
             engine=SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8),
             flags=SimpleNamespace(output=Path(), seed=0, max_hours=None),
             kept_checkpoints=1,

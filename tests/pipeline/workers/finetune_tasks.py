@@ -16,7 +16,7 @@ from deepspeed import DeepSpeedEngine
 
 from pipeline import finetune
 from pipeline.distributed.exits import EXIT_STOPPED, run_and_exit
-from pipeline.finetuning import finetuning_recipe
+from pipeline.finetuning import fine_tuning
 from pipeline.training.trainer import Trainer
 from tests.pipeline.workers.runs import run_command
 
@@ -89,14 +89,14 @@ def _warned_at(step: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _warned_in_results(warned: bool) -> Iterator[None]:
-    write_results = finetuning_recipe.write_results
+    write_results = fine_tuning.write_results
 
     def written(*given: Any) -> None:
         if warned:
             os.kill(os.getpid(), signal.SIGUSR1)
         write_results(*given)
 
-    with mock.patch.object(finetuning_recipe, "write_results", written):
+    with mock.patch.object(fine_tuning, "write_results", written):
         yield
 
 

@@ -11,8 +11,8 @@ install_stand_ins()
 for name in (
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "pipeline.engine.hardware",
-    "pipeline.finetuning.finetuning_recipe",
-    "pipeline.pretraining.pretraining_recipe",
+    "pipeline.finetuning.finetune_settings",
+    "pipeline.pretraining.pretrain_settings",
 ):
     importlib.import_module(name)
 

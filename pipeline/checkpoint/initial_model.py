@@ -11,7 +11,8 @@ from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import retention
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
-from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, RunRecord, read_record
+from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings, RunSettings
+from pipeline.settings.settings_file import SETTINGS, read_settings
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,17 @@ class InitialModel:
     config: AlbertConfig
     vocabulary: Vocabulary
     weights: InitialWeights | None
-    pretraining: PretrainRecord | None
+    pretraining: PretrainSettings | None
 
 
 def record_of(initial: InitialModel | None) -> dict[str, Any]:
-    """The fields of `RunRecord` that tell what a run starts from."""
+    """The fields of `RunSettings` that tell what a run starts from."""
     if initial is None:
-        return {"init": None, "init_weights": None, "init_model": None}
+        return {}
     return {
         "init": str(initial.directory.resolve()),
         "init_weights": initial.digest,
-        "init_model": initial.config.to_dict(),
+        "init_model": initial.config,
     }
 
 
@@ -52,7 +53,7 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
     Raises:
         UserError: `init` holds no model, or the runs were started with another --init, or without.
     """
-    begun = {run: read_record(run) for run in runs if (run / SETTINGS).exists()}
+    begun = {run: read_settings(run) for run in runs if (run / SETTINGS).exists()}
     for run, record in begun.items():
         if (init is None) != (record.init is None):
             before = "without --init" if record.init is None else f"with --init {record.init}"
@@ -61,25 +62,26 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
         return None
     recorded = next(iter(begun.values()), None)
     # The run that --init named may have gone on since.
-    pretraining = recorded.pretraining if isinstance(recorded, FinetuneRecord) else _pretraining_of(init)
+    pretraining = recorded.pretraining if isinstance(recorded, FinetuneSettings) else _pretraining_of(init)
     if recorded is not None and len(begun) == len(runs) and all(_has_weights(init, *one) for one in begun.items()):
         assert recorded.init_model is not None
         assert recorded.init_weights is not None
-        config = AlbertConfig.from_dict(recorded.init_model)
-        return InitialModel(init, recorded.init_weights, config, Vocabulary.load(runs[0]), None, pretraining)
+        return InitialModel(
+            init, recorded.init_weights, recorded.init_model, Vocabulary.load(runs[0]), None, pretraining
+        )
     weights = read_initial_weights(init)
     return InitialModel(init, weights.digest(), weights.config, weights.vocabulary, weights, pretraining)
 
 
-def _has_weights(init: Path, run: Path, record: RunRecord) -> bool:
+def _has_weights(init: Path, run: Path, record: RunSettings) -> bool:
     """Whether a run was started from `init`, and needs its weights no more."""
     return record.init == str(init.resolve()) and ((run / "done").exists() or bool(retention.tags(run / "checkpoints")))
 
 
-def _pretraining_of(init: Path) -> PretrainRecord | None:
+def _pretraining_of(init: Path) -> PretrainSettings | None:
     """The record of the pre-training that `init` comes from: a run, an export in it, or a fine-tuning run."""
     run = next((directory for directory in (init, init.parent) if (directory / SETTINGS).exists()), None)
     with contextlib.suppress(UserError, OSError):  # a damaged record of another run; it is for the model card only
-        record = None if run is None else read_record(run)
-        return record.pretraining if isinstance(record, FinetuneRecord) else record
+        record = None if run is None else read_settings(run)
+        return record.pretraining if isinstance(record, FinetuneSettings) else record
     return None
