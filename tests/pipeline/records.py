@@ -33,7 +33,7 @@ def _with(kind: Any, given: dict[str, Any], flags: Any, changes: dict[str, Any])
     """The values of settings with changes: of fields, of the engine, or of the flags, each by its name."""
     others = [name for name in changes if name not in kind.__dataclass_fields__]
     engine = {name: changes.pop(name) for name in others if name in ENGINE.__dataclass_fields__}
-    of_flags = {name: changes.pop(name) for name in others if name in flags.__dataclass_fields__}
+    of_flags = {name: changes.pop(name) for name in others if name in changes}
     parts = {"engine": dataclasses.replace(ENGINE, **engine), "flags": dataclasses.replace(flags, **of_flags)}
     intervals = {"log_interval": 10, "eval_interval": 20, "save_interval": 20}
     return {"model": MODEL, "execution": ExecutionOptions(), **intervals, "steps": 40, **given, **parts, **changes}
