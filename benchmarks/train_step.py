@@ -124,9 +124,10 @@ def compare(
             "system": system.name,
             "tokens_per_second": statistics.median(speeds),
             "step_seconds": statistics.median(seconds),
+            "pairs_per_row": statistics.mean(batch.pairs for batch in examples) / micro_batch,
             "memory_bytes": _memory(system, examples[0], device),
         }
-        if system.name != "transformers":
+        if not system.name.startswith("transformers"):
             squares = statistics.mean(float(batch.packed["cu_seqlens"].diff().square().sum()) for batch in examples)
             row["rows_per_second"] = micro_batch / statistics.median(seconds)
             for name, found in (("tflops", None), ("packed_tflops", squares / micro_batch)):

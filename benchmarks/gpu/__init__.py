@@ -2,6 +2,7 @@
 
 parts    the parts: tests, the run of `make demo`, bandwidth between GPUs, training on more of them, and those below
 speed    a training step beside the matrix product and `transformers`, and the gain of each feature
+profiled pre-training with three steps under a profiler
 place    the device, the size and the directory of the parts
 page     the page of all parts
 """

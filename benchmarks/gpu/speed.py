@@ -1,7 +1,7 @@
 """Speed of a training step beside a large matrix product and `transformers`, and what each feature brings to it."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
-from benchmarks.shared.systems import DTYPES, loss_difference, make_systems, variant
+from benchmarks.shared.systems import DTYPES, System, loss_difference, make_systems, reference_system, variant
 from benchmarks.train_step import compare
 from common.errors import one_line
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
@@ -25,12 +25,16 @@ TOKENS = (32768, 16384, 8192, 4096)
 GAINS = {
     "this, masked attention": "kernel",
     "this, one pair a row": "packing",
+    "transformers, full blocks": "transformers_blocks",
     "this, chunked loss": "chunked_loss",
     "this, compiled": "compile",
     "this, all": "all",
+    "transformers, compiled": "transformers_compiled",
+    "transformers, full blocks, compiled": "transformers_blocks_compiled",
 }
-"""What each variant of this model shows, those that a slow compiler delays last. The first two lack a feature."""
-LACKING = ("kernel", "packing")
+"""What each variant shows, those that a slow compiler delays last."""
+WITH = ("chunked_loss", "compile", "all")
+"""The features that a variant has and "this" lacks. Of the others "this" has more, or is another system."""
 
 
 def measure(place: Place, model: str, length: int, precision: str) -> Iterator[dict[str, Any]]:
@@ -74,15 +78,15 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
     result["gains"]["transformers"] = pair[0]["speedup"]
     yield result
     del reference
-    for name, execution in _variants(place).items():
+    variants = _variants(this.model, place)
+    for name in filter(place.takes, variants):
         _free(place)
-        if execution.compile and (problem := missing_for_compilation()):
+        if GAINS[name].endswith(("compile", "compiled", "all")) and (problem := missing_for_compilation()):
             result["failed"][name] = problem
             yield result
             continue
         try:
-            other = variant(name, this.model, execution, packed=name != "this, one pair a row")
-            pair = compare([other, this], collator, rows, rounds, place.device)
+            pair = compare([variants[name](name), this], collator, rows, rounds, place.device)
             if len(pair) < 2:
                 raise RuntimeError("it needs more memory than there is")
         except Exception as error:  # of torch, Triton and CUDA; the other variants go on
@@ -90,23 +94,32 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
             print(f"{name} failed: {result['failed'][name]}", flush=True)
         else:
             feature = GAINS[name]
-            result["gains"][feature] = 1 / pair[0]["speedup"] if feature in LACKING else pair[0]["speedup"]
+            result["gains"][feature] = pair[0]["speedup"] if feature in WITH else 1 / pair[0]["speedup"]
             result["measurements"].append(labels | pair[0])
             # Other load on the machine would make it look slow.
             result["matrix_product_tflops"] = max(result["matrix_product_tflops"], ceiling())
         yield result
 
 
-def _variants(place: Place) -> dict[str, ExecutionOptions]:
-    """How each variant is executed, by its name."""
-    common: dict[str, Any] = {"compile_backend": "aot_eager" if place.tiny else "inductor"}
-    return {
-        "this, masked attention": ExecutionOptions(attention="masked"),
-        "this, one pair a row": ExecutionOptions(),
-        "this, chunked loss": ExecutionOptions(chunked_loss=True, **common),
-        "this, compiled": ExecutionOptions(compile=True, **common),
-        "this, all": ExecutionOptions(compile=True, chunked_loss=True, **common),
-    }
+def _variants(model: AlbertForPreTraining, place: Place) -> dict[str, Callable[[str], System]]:
+    """What makes each variant of a name, by its name."""
+    backend = "aot_eager" if place.tiny else "inductor"
+
+    def this(packed: bool = True, **options: Any) -> Callable[[str], System]:
+        execution = ExecutionOptions(compile_backend=backend, **options)
+        return partial(variant, model=model, execution=execution, packed=packed)
+
+    makers = (
+        this(attention="masked"),
+        this(packed=False),
+        partial(reference_system, model, blocks=True),
+        this(chunked_loss=True),
+        this(compile=True),
+        this(compile=True, chunked_loss=True),
+        partial(reference_system, model, compile_backend=backend),
+        partial(reference_system, model, blocks=True, compile_backend=backend),
+    )
+    return dict(zip(GAINS, makers, strict=True))
 
 
 def _free(place: Place) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.shared.examples import Examples, Inputs
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
-from model.layers.heads import IGNORED_LABEL, classification_sums
+from model.layers.heads import classification_sums
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
 
@@ -52,7 +52,7 @@ class System:
     """A model that can make training steps.
 
     Attributes:
-        name: such as "this", "this, compiled" or "transformers".
+        name: such as "this" or "this, compiled"; of the reference, "transformers" is the beginning.
         micro_batches: divides examples into micro-batches, in the form that the model takes.
         loss: the mean loss of one micro-batch.
     """
@@ -86,30 +86,16 @@ def this_system(name: str, model: AlbertForPreTraining, packed: bool = True) -> 
         output = model(**inputs)
         return output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count.clamp(min=1)
 
-    if packed:
-        return System(name, model, lambda examples: [examples.packed], loss)
-
-    def micro_batches(examples: Examples) -> list[Inputs]:
-        predictions = examples.packed["masked_labels"].shape[1]
-        return [predicted_only(inputs, predictions) for inputs in examples.padded]
-
-    return System(name, model, micro_batches, loss)
+    return System(name, model, lambda examples: [examples.packed] if packed else examples.unpacked, loss)
 
 
-def predicted_only(padded: Inputs, predictions: int) -> Inputs:
-    """Padded pairs as this model takes them, with at most `predictions` labelled positions in a row."""
-    labels = padded["labels"]
-    chosen = (labels != IGNORED_LABEL).int().topk(min(predictions, labels.shape[1])).indices  # (B, M)
-    kept = {name: padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
-    return kept | {
-        "masked_positions": chosen,
-        "masked_labels": labels.gather(1, chosen),
-        "sentence_labels": padded["sentence_order_label"],
-    }
+def reference_system(
+    model: AlbertForPreTraining, name: str = "transformers", blocks: bool = False, compile_backend: str | None = None
+) -> System:
+    """`transformers.AlbertForPreTraining` with the weights of `model` and its own loss.
 
-
-def reference_system(model: AlbertForPreTraining) -> System:
-    """`transformers.AlbertForPreTraining` with the weights of `model`, on one padded pair a row, with its own loss."""
+    It reads one padded pair a row; or full blocks. With a `compile_backend`, it is compiled.
+    """
     import transformers  # only developers have it: see `commands.check_packages`
 
     transformers.utils.logging.set_verbosity_error()
@@ -119,7 +105,12 @@ def reference_system(model: AlbertForPreTraining) -> System:
         huggingface.save(model, Path(directory))
         reference = transformers.AlbertForPreTraining.from_pretrained(directory, dtype=first.dtype).to(first.device)
     reference.train()
-    return System("transformers", reference, lambda examples: examples.padded, lambda inputs: reference(**inputs).loss)
+    forward = torch.compile(reference, backend=compile_backend) if compile_backend else reference
+
+    def micro_batches(examples: Examples) -> list[Inputs]:
+        return [examples.blocks] if blocks else examples.padded
+
+    return System(name, reference, micro_batches, lambda inputs: forward(**inputs).loss)
 
 
 def make_systems(config: AlbertConfig, dtype: torch.dtype, device: torch.device) -> list[System]:

@@ -26,7 +26,7 @@ def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "no GPU here: nothing to measure\n"
     assert gpu.main(["--device", "cuda"]) == 2
     assert capsys.readouterr().err == "error: --device cuda: this machine has no GPU; leave the flag out\n"
-    for words in (["--part", "sped"], [*TINY, "--part", "sped"]):
+    for words in (["--part", "sped"], ["--part", "scaling:999"], [*TINY, "--part", "sped"], ["--text", "no/file"]):
         assert gpu.main(words) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert gpu.main(["--list"]) == 0
@@ -41,7 +41,7 @@ def test_parts_are_measured_once_and_failed_ones_again(
     out, pages = tmp_path / "out", tmp_path / "pages"
     speed_part = "speed-albert-base-128-bf16"
     words = [*TINY, "--out", str(out), "--page", str(pages), "--name", "here"]
-    here = ["run-albert-base", speed_part, "scaling", "tests-kernels"]
+    here = ["run-albert-base", "profile-albert-base", speed_part, "scaling", "tests-kernels"]
     for name in here:
         assert gpu.main([*words, "--here", name]) == 0
     before = {name: (out / f"{name}.json").stat().st_mtime_ns for name in here}
@@ -66,7 +66,12 @@ def test_parts_are_measured_once_and_failed_ones_again(
     assert systems == ["this", "transformers", *speed.GAINS]
     assert all(row["planned_memory_gb"] > 0 for row in result["runs"])
     assert [row["gpus"] for row in result["scaling"]["scaling"]] == [1, 2]
-    assert [row["checkpointing"] for row in result["runs"]] == ["none", "layer"]
+    assert [row["checkpointing"] for row in result["runs"]] == ["none", "layer"] * 2
+    assert [row["dropout"] for row in result["runs"]] == [0.1, 0.1, 0.0, 0.0]
+    (profile,) = result["profiles"]
+    assert sum(row["seconds"] for row in profile["kernels"]) > 0
+    assert profile["kernels"] == sorted(profile["kernels"], key=lambda row: -row["seconds"])
+    assert all(row["pairs_per_row"] >= 1 for row in result["measurements"])
     assert all(row["loss"] < 7 and row["tokens_per_second"] > 0 for row in result["runs"])
     assert result["copy_gigabytes_per_second"] > 0
     assert all(row["packed_tflops"] < row["tflops"] for row in result["measurements"] if "tflops" in row)
@@ -80,12 +85,10 @@ def test_variants_that_fail_leave_the_other_figures(tmp_path: Path, monkeypatch:
             raise RuntimeError("no kernel image is available")
         return systems.variant(name, *rest, **more)
 
-    every, three = speed._variants, ("this, masked attention", "this, chunked loss", "this, compiled")
-    monkeypatch.setattr(speed, "_variants", lambda *place: {name: every(*place)[name] for name in three})
     monkeypatch.setattr(speed, "variant", make)
     monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
     out, name = tmp_path / "out", "speed-albert-base-128-bf16"
-    assert gpu.main([*TINY, "--out", str(out), "--here", name]) == 1
+    assert gpu.main([*TINY, "--out", str(out), "--here", name, "--only", "masked", "chunked", "this, compiled"]) == 1
     found = json.loads((out / f"{name}.json").read_text())
     result = page.combine(MACHINE, {name: found})
     for gains in (found["gains"], result["gains"]["albert-base-128-bf16"]):

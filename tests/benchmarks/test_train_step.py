@@ -47,6 +47,11 @@ def test_both_systems_start_from_the_same_weights_and_losses(corpus):
     for one, other in zip(this.model.parameters(), compiled.model.parameters(), strict=True):
         assert torch.equal(one, other)
     examples = draw(open_collator(corpus.train), 0, rows=2, device=CPU)
+    packed, unpacked = (
+        sum(this.model(**inputs).mlm_loss_sum.item() for inputs in form)
+        for form in ([examples.packed], examples.unpacked)
+    )
+    assert packed == pytest.approx(unpacked, rel=1e-5)
     assert train_step.loss_difference(this, reference, examples) < 1e-6
     assert len(this.optimizer.weights) == len(reference.optimizer.weights)
     before = [weight.detach().clone() for weight in this.optimizer.weights]
