@@ -20,23 +20,19 @@ Inputs = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Examples:
-    """One batch of pairs in all forms.
+    """One batch of pairs in several forms.
 
     Attributes:
-        packed: the arguments of `model.AlbertForPreTraining`, B rows that hold several pairs each.
-        padded: the arguments of `transformers.AlbertForPreTraining`, one pair a row, all positions labelled, in
-            batches of B rows (the last may be smaller).
-        unpacked: `padded` as the arguments of `model.AlbertForPreTraining`, with as many predictions a row as `packed`.
-        blocks: `packed` as one text a row, as the arguments of `transformers.AlbertForPreTraining`: no padding, no
-            mask, all positions labelled, the sentence order of the first pair.
+        forms: by name, the micro-batches of each form, which have at most B rows each:
+            "packed": the arguments of `model.AlbertForPreTraining`, several pairs a row.
+            "unpacked": the same with one pair a row, padded, and as many predictions a row as "packed".
+            "padded": the arguments of `transformers.AlbertForPreTraining`, one pair a row, all positions labelled.
+            "blocks": the same of "packed" as one text a row: no padding, no mask, the order of the row's first pair.
         tokens: tokens of all pairs, without padding.
         pairs: how many pairs.
     """
 
-    packed: Inputs
-    padded: list[Inputs]
-    unpacked: list[Inputs]
-    blocks: Inputs
+    forms: dict[str, list[Inputs]]
     tokens: int
     pairs: int
 
@@ -58,25 +54,22 @@ def batch_of(collator: Collator, number: int, rows: int) -> Batch:
 
 
 def draw(collator: Collator, number: int, rows: int, device: torch.device) -> Examples:
-    """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`."""
-    batch = batch_of(collator, number, rows)
-    packed = to_device(batch, device)
-    on_host = to_device(batch, "cpu")
-    pairs = list(unpack(on_host, collator.shape.sequence_length))
+    """Batch `number` of `rows` packed rows, in all forms, on `device`."""
+    batch = to_device(batch_of(collator, number, rows), "cpu")
+    pairs = list(unpack(batch, collator.shape.sequence_length))
     padded = [
         {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]) for name in pairs[0]}
         for start in range(0, len(pairs), rows)
     ]
+    blocks = {name: batch[name] for name in ("input_ids", "token_type_ids")}
+    blocks |= {"labels": _all_labels(batch), "sentence_order_label": batch["sentence_labels"][:, 0].clamp(min=0)}
     unpacked = [_as_packed(inputs, collator.shape.predictions) for inputs in padded]
-    blocks = {
-        "input_ids": on_host["input_ids"],
-        "token_type_ids": on_host["token_type_ids"],
-        "labels": _all_labels(on_host),
-        "sentence_order_label": on_host["sentence_labels"][:, 0].clamp(min=0),
+    forms = {"packed": [batch], "unpacked": unpacked, "padded": padded, "blocks": [blocks]}
+    on_device = {
+        form: [{name: one.to(device) for name, one in inputs.items()} for inputs in micro_batches]
+        for form, micro_batches in forms.items()
     }
-    forms = [[{name: one.to(device) for name, one in inputs.items()} for inputs in form]
-             for form in (padded, unpacked, [blocks])]  # fmt: skip
-    return Examples(packed, forms[0], forms[1], forms[2][0], int((on_host["sequence_ids"] >= 0).sum()), len(pairs))
+    return Examples(on_device, int((batch["sequence_ids"] >= 0).sum()), len(pairs))
 
 
 # Neighbouring rows come from one document. A prime stride spreads the rows over the whole set.

@@ -1,4 +1,4 @@
-"""Shards of made-up text, for machines without a corpus and the internet, and of the first lines of a file."""
+"""Shards of made-up text, for machines without a corpus and the internet, or of a file."""
 
 import json
 import os
@@ -42,18 +42,6 @@ def make_shards(folder: Path, length: int, documents: int, text: Path | None = N
     for split, out in (("held_out", folder / f"held_out-{length}"), ("train", shards)):
         words = ["--documents", texts, "--vocab", vocabulary, "--max-seq-length", length, "--split", split]
         call("data_prep", "shards", *words, "--out", out)
-    return shards
-
-
-def shards_of_lines(jsonl: Path, count: int, vocabulary: Path, scratch: Path, length: int) -> Path:
-    """Makes shards in `scratch` from the first `count` lines of `jsonl`, each {"text": ...}, with data_prep's jobs."""
-    first = scratch / "lines.jsonl"
-    with jsonl.open(encoding="utf-8") as lines:
-        first.write_text("".join(line for line, _ in zip(lines, range(count))), encoding="utf-8")
-    documents, shards = scratch / "documents", scratch / "shards"
-    call("data_prep", "extract", "--source", "jsonl", "--input", first, "--out", documents)
-    words = ["--documents", documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", length]
-    call("data_prep", "shards", *words)
     return shards
 
 
