@@ -2,11 +2,10 @@
 
 claims             the paper's claims, tested with small models of the same compute
 chaos/             100 random faults in one training on three hosts, and what each cost
-data_prep          data preparation beside a bare SentencePiece
 encoders           scores and speed of a fine-tuned encoder beside transformers.Trainer, several tasks and seeds
 gpu/               what a GPU can do with this project, as a page: `make gpu`
+many_ranks         what rank 0 of many ranks computes because they are many
 study/             what a small model learns: from text to fine-tuned tasks, `make study`
-train_step         a training step beside transformers
 
 shared/            what several measurements use
 

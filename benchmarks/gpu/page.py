@@ -1,133 +1,126 @@
-"""The page of all parts: one result of all their files, and the text that is made from it."""
+"""The page of all parts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from benchmarks.gpu.speed import FEATURES
+from common.text import markdown_table
+
 Result = dict[str, Any]
-GOALS = {"albert-base": (0.5, 2.0), "albert-xxlarge": (0.75, 1.4)}
-"""By model, what is aimed at with rows of 512 tokens: the share of the matrix product, and times `transformers`."""
-FEATURES: tuple[str, ...] = ("compile", "chunked_loss", "all", "kernel", "packing", "transformers")
-
-
-def combine(machine: Result, files: dict[str, Result]) -> Result:
-    """One result of the files of all parts, by name; `machine` describes where they ran."""
-    speeds = {name: one for name, one in files.items() if "gains" in one}
-    rows = [row for one in speeds.values() for row in one["measurements"]]
-    products: dict[str, float] = {}
-    for one in speeds.values():
-        precision = one["measurements"][0]["precision"]
-        products[precision] = max(one["matrix_product_tflops"], products.get(precision, 0.0))
-    tests = {f"{part}: {name}": told for part, one in files.items() for name, told in one.get("tests", {}).items()}
-    return {
-        **machine,
-        "parts": {name: {key: one[key] for key in ("seconds", "error") if key in one} for name, one in files.items()},
-        "tests": tests,
-        "matrix_product_tflops": products,
-        "states": {name.removeprefix("speed-"): one["state"] for name, one in speeds.items() if one.get("state")},
-        "copy_gigabytes_per_second": max(
-            (one.get("copy_gigabytes_per_second", 0.0) for one in speeds.values()), default=0.0
-        ),
-        "runs": [row for one in files.values() for row in one.get("runs", [])],
-        "measurements": rows,
-        "gains": {name.removeprefix("speed-"): one["gains"] for name, one in speeds.items()},
-        **{name: files[name] for name in ("scaling",) if name in files},
-    }
+SPEED_COLUMNS = (
+    *("model", "length", "precision", "micro_batch", "system", "pairs_per_row", "tokens_per_second"),
+    *("rows_per_second", "tflops", "share", "memory_mib"),
+)
+RUN_COLUMNS = (
+    *("model", "preset", "precision", "dropout", "micro_batch", "checkpointing", "loss", "loss_scale"),
+    *("overflow_steps", "tokens_per_second", "rows_per_second", "peak_memory_gb", "planned_memory_gb"),
+)
 
 
 def markdown(result: Result) -> str:
-    """The page of a result."""
-    hardware, versions = result["hardware"], result["versions"]
-    told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    lines = [
-        f"# {hardware['name']}: what `make gpu` measured",
-        "",
-        f"{told}; {result['date']}. docs/gpu.md explains it.",
-    ]
-    for title, body in (
-        ("Runs of the presets", _runs(result)),
-        ("Tests", _tests(result)),
-        ("Speed", _speed(result)),
-        ("Gain of each feature", _gains(result)),
-        ("Several GPUs", _several(result)),
+    """The page of a result: `benchmarks.shared.report.describe`, and "parts", the files of the parts by name."""
+    told = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    lines = [f"# {result['hardware']['name']}: what `make gpu` measured", "", f"{told}; {result['date']}."]
+    lines += ["docs/gpu.md explains it."]
+    for title, section in (
+        ("Runs of the presets", _runs),
+        ("Profiles", _profiles),
+        ("Tests", _tests),
+        ("Speed", _speed),
+        ("Gain of each feature", _gains),
+        ("Several GPUs", _scaling),
+        ("Parts that failed", _failed),
     ):
-        lines += ["", f"## {title}", "", *(list(body) or ["Not run."])]
-    failed = [f"- {name}: {part['error']}" for name, part in result["parts"].items() if "error" in part]
-    return "\n".join(lines + (["", "## Parts that failed", "", *failed] if failed else []))
+        lines += ["", f"## {title}", "", *(list(section(result["parts"])) or ["None."])]
+    return "\n".join(lines)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    cells = [" | ".join(map(str, row)) for row in rows]
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {row} |" for row in cells)] if cells else []
+def _cell(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _tests(result: Result) -> Iterable[str]:
-    passed = sum(told == "passed" for told in result["tests"].values())
-    if result["tests"]:
-        yield f"{passed} of {len(result['tests'])} passed."
-        yield from (f"- {name}: {told}" for name, told in result["tests"].items() if told != "passed")
+def _table(columns: Sequence[str], rows: Sequence[Result]) -> str:
+    cells = ([_cell(row.get(name)) for name in columns] for row in rows)
+    return markdown_table([name.replace("_", " ") for name in columns], cells)
 
 
-def _runs(result: Result) -> Iterable[str]:
-    names = ["model", "preset", "micro_batch", "checkpointing", "loss", "tokens_per_second"]
-    names += ["rows_per_second", "peak_memory_gb", "planned_memory_gb"]
-
-    def cell(value: object) -> str:
-        return f"{value:,.2f}" if isinstance(value, float) else str(value or "")
-
-    return _table([name.replace("_", " ") for name in names], [[cell(r.get(n)) for n in names] for r in result["runs"]])
+def _runs(parts: Result) -> Iterator[str]:
+    if rows := [row for part in parts.values() for row in part.get("runs", [])]:
+        yield _table(RUN_COLUMNS, rows)
 
 
-def _speed(result: Result) -> Iterable[str]:
-    def cells(row: Result) -> list[str]:
-        share = row["packed_tflops"] / result["matrix_product_tflops"][row["precision"]] if "tflops" in row else None
-        labels = [str(row[name]) for name in ("model", "length", "precision", "micro_batch", "system")]
-        speed = [f"{row['rows_per_second']:,.1f}", f"{row['tflops']:,.1f}", f"{share:.2f}"] if share else ["", "", ""]
-        return [*labels, f"{row['tokens_per_second']:,.0f}", *speed, f"{row['memory_bytes'] / 2**20:,.0f}"]
+def _profiles(parts: Result) -> Iterator[str]:
+    for one in (part["profile"] for part in parts.values() if "profile" in part):
+        yield (
+            f"{one['model']}, {one['precision']}, dropout {one['dropout']}: three steps in {1e3 * one['seconds']:,.1f} "
+            f"ms; the device was idle for {1e3 * one['idle_seconds']:,.1f} ms; the host waited {one['host_waits']} "
+            f"times for it, {1e3 * one['host_wait_seconds']:,.1f} ms."
+        )
+        kernels = [(row["name"], f"{1e3 * row['seconds']:,.2f}", row["calls"]) for row in one["kernels"]]
+        yield from ("", markdown_table(("kernel", "ms", "calls"), kernels, "lrr"), "")
 
-    head = ("model", "tokens a row", "precision", "micro-batch", "system", "tokens/s", "rows/s", "TFLOP/s", "share")
-    yield from _table([*head, "MiB of a step"], map(cells, result["measurements"]))
-    if not result["measurements"]:
+
+def _tests(parts: Result) -> Iterator[str]:
+    for name, part in parts.items():
+        if tests := part.get("tests"):
+            over = f" over {part['backend']}" if "backend" in part else ""
+            passed = sum(told == "passed" for told in tests.values())
+            yield f"- {name}{over}: {passed} of {len(tests)} passed"
+            yield from (f"    - {test}: {told}" for test, told in tests.items() if told != "passed")
+
+
+def _speed(parts: Result) -> Iterator[str]:
+    speeds = {name: part for name, part in parts.items() if "measurements" in part}
+    products = dict[str, float]()  # the best of all parts: other load would make one look slow
+    rows = [row for part in speeds.values() for row in part["measurements"]]
+    for part in speeds.values():
+        precision = part["measurements"][0]["precision"]
+        products[precision] = max(part["matrix_product_tflops"], products.get(precision, 0.0))
+    for row in rows:
+        if "packed_tflops" in row:
+            row["share"] = row["packed_tflops"] / products[row["precision"]]
+        row["memory_mib"] = row["memory_bytes"] / 2**20
+    if not rows:
         return
-    products = ", ".join(f"{name} {speed:,.1f}" for name, speed in sorted(result["matrix_product_tflops"].items()))
+    yield _table(SPEED_COLUMNS, rows)
+    copied = max(part["copy_gigabytes_per_second"] for part in speeds.values())
     yield from (
         "",
-        f"Share: of a large matrix product, sustained in the same run ({products} TFLOP/s), without attention between "
-        "the sequences of a row. Forward, backward and LAMB. A copy of the GPU's memory reads and writes "
-        f"{result['copy_gigabytes_per_second']:,.0f} GB/s.",
+        f"Share: of a large matrix product, sustained in the same run ({_cell_list(products)} TFLOP/s), without "
+        "attention between the sequences of a row. Forward, backward and LAMB. A copy of the GPU's memory reads and "
+        f"writes {copied:,.0f} GB/s.",
     )
-    for name, state in result["states"].items():
-        yield from ("", f"During the product of {name}: {', '.join(f'{key} {value}' for key, value in state.items())}.")
-    yield ""
-    for model, (share, over) in GOALS.items():
-        rows = [row for row in result["measurements"] if (row["model"], row["length"]) == (model, 512)]
-        mine = [
-            row["packed_tflops"] / result["matrix_product_tflops"][row["precision"]] for row in rows if "tflops" in row
-        ]
-        fastest = {name: max([row["tokens_per_second"] for row in rows if (row["system"] == "transformers") is name],
-                             default=0.0) for name in (True, False)}  # fmt: skip
-        if mine and fastest[True]:
-            found = f"{max(mine):.2f} of the matrix product, {fastest[False] / fastest[True]:.2f} times `transformers`"
-            yield f"- Goal for {model} at 512 tokens: {share} and {over}; found: {found}, by its fastest variant."
+    for name, part in speeds.items():
+        if part["state"]:
+            yield from ("", f"During the product of {name}: {_cell_list(part['state'])}.")
 
 
-def _gains(result: Result) -> Iterable[str]:
-    def cells(name: str, gains: dict[str, float]) -> list[str]:
-        return [name, *(f"{gains[feature]:.2f}" if feature in gains else "" for feature in FEATURES)]
-
-    yield from _table(("", *FEATURES), [cells(name, gains) for name, gains in result["gains"].items()])
-    if not result["gains"]:
-        return
-    yield from (
-        "",
-        "Times as fast with the feature as without; the last column: this model, eager, over `transformers`.",
-        "",
-    )
+def _cell_list(values: Result) -> str:
+    return ", ".join(f"{name} {_cell(value)}" for name, value in values.items())
 
 
-def _several(result: Result) -> Iterable[str]:
-    rows = result.get("scaling", {}).get("scaling", [])
+def _gains(parts: Result) -> Iterator[str]:
+    rows = list[Result]()
+    for name, part in parts.items():
+        gains = {row["feature"]: row["gain"] for row in part.get("measurements", []) if "feature" in row}
+        if gains:
+            rows.append({"part": name.removeprefix("speed-")} | gains)
     if rows:
+        yield _table(("part", *FEATURES), rows)
+        yield from (
+            "",
+            "Times as fast with the feature as without. The columns `transformers`, `blocks` and those that end with "
+            "`_compiled`: this model, eager, over `transformers` on one padded pair a row, or on full blocks without "
+            "padding.",
+        )
+
+
+def _scaling(parts: Result) -> Iterator[str]:
+    if rows := parts.get("scaling", {}).get("scaling"):
         alone = rows[0]["tokens_per_second"]
-        shares = [f"{row['tokens_per_second'] / row['gpus'] / alone:.2f}" for row in rows]
-        cells = [(row["gpus"], f"{row['tokens_per_second']:,.0f}", share) for row, share in zip(rows, shares)]
-        yield from _table(("GPUs", "tokens/s", "share of linear"), cells)
+        linear = [row | {"share_of_linear": row["tokens_per_second"] / row["gpus"] / alone} for row in rows]
+        yield _table(("gpus", "tokens_per_second", "share_of_linear"), linear)
+
+
+def _failed(parts: Result) -> Iterator[str]:
+    return (f"- {name}: {part['error']}" for name, part in parts.items() if "error" in part)

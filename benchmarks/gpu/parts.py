@@ -1,39 +1,22 @@
-"""The parts of `make gpu`. Each measures one thing in less than ten minutes and returns what goes into its file."""
+"""The parts of `make gpu`. Each measures one thing in less than ten minutes and yields what goes into its file."""
 
-import json
-import shutil
-import statistics
+import itertools
+import os
+import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import torch
-import torch.multiprocessing
-
-from benchmarks.gpu import speed
-from benchmarks.gpu.place import Place
-from benchmarks.shared.job import Job
+from benchmarks.gpu import runs, speed
+from benchmarks.gpu.place import PRECISIONS, Place
+from benchmarks.shared.job import one_card_backend
 from benchmarks.shared.texts import REPOSITORY
-from data_prep.format.pairs import max_pairs
-from model import AlbertConfig
-from pipeline.data.collate import BatchShape
-from pipeline.data.masking import MaskingSettings
-from pipeline.engine import deepspeed_config as engine_config
-from pipeline.engine.estimates import Plan
-from pipeline.engine.hardware import GPUS, Cluster, Hardware
 
 Result = dict[str, Any]
-LIMIT_SECONDS = 590
-"""After so long a part is ended. Runs of training go on at the next start."""
-TEST_FILES = {"kernels": 1, "models": 1, "training": 1, "several_devices": 2}
-"""Files of tests/gpu/, and the GPUs that each needs."""
-TESTS = REPOSITORY / "tests" / "gpu"
-SCALING_STEPS, PRESET_STEPS = 30, 6
+MODELS = ("albert-base", "albert-xxlarge")
 
 
 @dataclass(frozen=True)
@@ -41,144 +24,59 @@ class Part:
     """One part.
 
     Attributes:
-        name: of the part and its file.
-        what: it measures.
-        run: measures it, or yields what has been measured so far.
+        run: yields what has been measured so far.
         gpus: that it needs.
     """
 
-    name: str
-    what: str
-    run: Callable[[Place], Result | Iterator[Result]]
+    run: Callable[[Place], Iterator[Result]]
     gpus: int = 1
 
 
-def parts() -> list[Part]:
-    """All parts, in their order."""
-    found = [
-        Part(f"run-{model}", "a run of its preset through DeepSpeed's engine", partial(train_preset, model=model))
-        for model in speed.MODELS
-    ]
-    found += [
-        Part(f"tests-{name}", f"the tests of tests/gpu/test_{name}.py", partial(run_tests, name=name), gpus)
-        for name, gpus in TEST_FILES.items()
-    ]
-    for model in speed.MODELS:
-        for length in speed.LENGTHS:
-            for precision in speed.PRECISIONS:
-                what = f"{model} at {length} tokens in {precision}: speed, and the gain of each feature"
-                run = partial(speed.measure, model=model, length=length, precision=precision)
-                found.append(Part(f"speed-{model}-{length}-{precision}", what, run))
-    return [
-        *found,
-        Part("scaling", "the same training on more GPUs", scaling, gpus=2),
-    ]
-
-
-def run_tests(place: Place, name: str) -> Result:
+def run_tests(place: Place, name: str, kind: str = "") -> Iterator[Result]:
     """Runs a file of tests/gpu/: the tests of a GPU, or of a processor if the place is one.
 
-    Returns the outcome of each test: "passed", "failed: ..." or "skipped: ...".
+    Of the tests of a GPU, those with `kind` in their names. Yields the outcomes so far: "passed", "skipped: ..." or
+    "failed: ...".
     """
-    report = place.out / f"tests-{name}.xml"
-    which = "gpu" if place.on_gpu else "not gpu"
-    words = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-m", which, str(TESTS / f"test_{name}.py")]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=TESTS.parents[1], capture_output=True, text=True
-    )
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"pytest ended with {done.returncode}: {(done.stdout + done.stderr)[-1000:]}")
-    return {"tests": outcomes(report)}
+    words = ["-v", "-p", "no:cacheprovider", "-m", "gpu" if place.on_gpu else "not gpu", f"tests/gpu/test_{name}.py"]
+    only = f"({' or '.join(place.only)})" if place.only else ""
+    words += ["-k", " and ".join(filter(None, [kind if place.on_gpu else "", only]))]
+    extra = {"backend": one_card_backend(place.device.type)} if kind else {}
+    command = [sys.executable, "-m", "pytest", *words]
+    variables = {**os.environ, "COLUMNS": "300"}  # else pytest would cut its messages
+    with subprocess.Popen(command, cwd=REPOSITORY, env=variables, text=True, stdout=subprocess.PIPE) as process:
+        for found in outcomes(process.stdout or ()):
+            yield extra | {"tests": found}
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"pytest ended with {process.returncode}")
 
 
-def outcomes(report: Path) -> dict[str, str]:
-    """The outcome of each test in a JUnit file that pytest wrote."""
-    found = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        told = "passed"
-        for kind in ("failure", "error", "skipped"):
-            for one in case.findall(kind):
-                told = f"{'skipped' if kind == 'skipped' else 'failed'}: {one.get('message', '').splitlines()[0][:200]}"
-        found[case.get("name", "")] = told
-    return found
+def outcomes(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Yields the outcomes so far by the test's name, after each line of `pytest -v` that has one. Prints all lines."""
+    found = dict[str, str]()
+    for line in lines:
+        print(line.rstrip(), flush=True)
+        if told := re.match(r"\S+?::(.+?) (PASSED|SKIPPED)\b *(.*?) *(\[ *\d+%\])?$", line):
+            found[told[1]] = ": ".join(filter(None, [told[2].lower(), told[3]]))
+        elif told := re.match(r"\S+?::(.+?) (?:FAILED|ERROR)\b|(?:FAILED|ERROR) \S+?::(.+?) - (.*)", line):
+            found[told[1] or told[2]] = ": ".join(filter(None, ["failed", told[3]]))
+        else:
+            continue
+        yield found
 
 
-def world_size(place: Place) -> int:
-    """The GPUs of this machine; 2 processes on a processor."""
-    return torch.cuda.device_count() if place.on_gpu else 2
-
-
-def scaling(place: Place) -> Result:
-    """Tokens per second of pre-training with the same micro-batch on each of 1, 2, 4, ... and all GPUs."""
-    world, found = world_size(place), []
-    for ranks in sorted({*(2**power for power in range(world.bit_length())), world}):
-        config = {
-            "train_batch_size": 8 * ranks if place.tiny else 64 * ranks,
-            "train_micro_batch_size_per_gpu": 8 if place.tiny else 64,
-            "optimizer": {"type": "Lamb", "params": {"lr": 0.001}},
-            "zero_optimization": {"stage": 1, "reduce_bucket_size": 50_000_000, "allgather_bucket_size": 50_000_000},
-        }
-        words = ["--steps", str(4 if place.tiny else SCALING_STEPS)]
-        words += ["--precision", "fp16" if place.on_gpu else "fp32"]
-        run = place.out / f"scaling-{ranks}"
-        shutil.rmtree(run, ignore_errors=True)  # a finished run would not be measured again
-        records = _train(place, run, "albert-base", config, words, ranks)
-        found.append({"gpus": ranks, **_middle(records, "tokens_per_second")})
-    return {"scaling": found}
-
-
-def train_preset(place: Place, model: str) -> Iterator[Result]:
-    """Trains as the preset of a model does, but with four micro-batches a step: DeepSpeed's engine and the trainer.
-
-    Dropout, precision, micro-batch, clipping and LAMB are those of the preset. Yields the figures of a start with
-    evaluations and a save, and of a second one that loads it and checkpoints activations. The planned memory of both
-    stands beside the measured peak.
-    """
-    large = place.on_gpu and torch.cuda.get_device_properties(0).total_memory > 70e9
-    name = "tiny" if place.tiny else f"{model.removeprefix('albert-')}{'-80gb' if large else ''}"
-    config = json.loads((REPOSITORY / "ds_configs" / f"{name}.json").read_text(encoding="utf-8"))
-    rows = 2 if place.tiny else config.get("train_micro_batch_size_per_gpu", 16)
-    config |= {"train_batch_size": 4 * rows, "train_micro_batch_size_per_gpu": rows}
-    run, found = place.out / f"run-{model}", list[Result]()
-    shutil.rmtree(run, ignore_errors=True)
-    for start, checkpointing in enumerate(("none", "layer")):
-        words = ["--steps", str(PRESET_STEPS * (start + 1)), "--activation-checkpointing", checkpointing]
-        words += ["--eval-data", str(place.held_out(512)), "--eval-interval", str(PRESET_STEPS), "--eval-batches", "2"]
-        records = _train(place, run, model, config, words)[PRESET_STEPS * start :]
-        figures = _middle(records, "tokens_per_second", "rows_per_second", "peak_memory_gb")
-        figures["planned_memory_gb"] = _planned_gigabytes(run, checkpointing)
-        labels = {"model": model, "preset": name, "micro_batch": rows, "checkpointing": checkpointing}
-        found.append(labels | {"loss": records[-1]["loss"]} | figures)
-        yield {"runs": found}
-
-
-def _planned_gigabytes(run: Path, checkpointing: str) -> float:
-    """The memory that the plan gives the last start of a run."""
-    settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
-    model, json_of_run = AlbertConfig.from_dict(settings["model"]), run.with_suffix(".deepspeed.json")
-    hardware = Hardware(settings["device"], fp16=True, bf16=True)
-    engine = engine_config.fit(engine_config.load(json_of_run), 1, hardware, settings["precision"])
-    length = model.max_position_embeddings
-    shape = BatchShape(length, max_pairs(length), MaskingSettings().max_predictions(length))
-    cluster = Cluster(GPUS["h100"], 1, 1)  # which one means nothing for the memory
-    return Plan(model, engine, cluster, shape, checkpointing, tflops=1.0, steps=1).memory.total / 1e9
-
-
-def _train(
-    place: Place, run: Path, model: str, config: Result, words: Sequence[str], ranks: int = 1
-) -> list[dict[str, Any]]:
-    """The records of the training steps of a run."""
-    path = run.with_suffix(".deepspeed.json")
-    path.write_text(json.dumps(config), encoding="utf-8")
-    flags = ["--model", "albert-tiny" if place.tiny else model, "--data", str(place.shards(512))]
-    Job(
-        [*flags, "--deepspeed_config", str(path), "--log-interval", "1", *words], run, ranks, place.device.type
-    ).finish()
-    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line["split"] == "train"]
-
-
-def _middle(records: Sequence[dict[str, Any]], *names: str) -> dict[str, float]:
-    """The medians over the second half of the steps."""
-    half = records[len(records) // 2 :]
-    return {name: statistics.median(record[name] for record in half) for name in names if name in half[0]}
+PARTS = {
+    **{f"run-{model}": Part(partial(runs.train_preset, model=model)) for model in MODELS},
+    **{f"profile-{model}": Part(partial(runs.profile_preset, model=model)) for model in MODELS},
+    **{f"tests-{name}": Part(partial(run_tests, name=name)) for name in ("kernels", "models", "training")},
+    "tests-several_devices": Part(partial(run_tests, name="several_devices"), gpus=2),
+    "several-ranks": Part(partial(run_tests, name="several_devices", kind="one_card")),
+    **{
+        f"speed-{model}-{length}-{precision}": Part(
+            partial(speed.measure, model=model, length=length, precision=precision)
+        )
+        for model, length, precision in itertools.product(MODELS, speed.LENGTHS, PRECISIONS)
+    },
+    "scaling": Part(runs.scaling, gpus=2),
+}
+"""All parts by name, in their order."""

@@ -4,109 +4,111 @@ import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
-from benchmarks.shared.systems import DTYPES, loss_difference, make_systems, variant
-from benchmarks.train_step import compare
+from benchmarks.shared.systems import DTYPES, System, compare, loss_difference, reference_system, this_system
 from common.errors import one_line
-from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from model import AlbertConfig, AlbertForPreTraining
 from pipeline.engine.hardware import missing_for_compilation
 
-MODELS = ("albert-base", "albert-xxlarge")
 LENGTHS = (128, 512)
-PRECISIONS = ("fp16", "bf16")
 TOKENS = (32768, 16384, 8192, 4096)
 """Tokens of a micro-batch: the first that both systems have memory for."""
-GAINS = {
-    "this, masked attention": "kernel",
-    "this, one pair a row": "packing",
-    "this, chunked loss": "chunked_loss",
-    "this, compiled": "compile",
-    "this, all": "all",
+
+
+class Variant(NamedTuple):
+    """A system beside "this".
+
+    Attributes:
+        feature: what it shows.
+        options: form of the examples, and `ExecutionOptions`.
+        has: whether it has the feature, and "this" lacks it. Otherwise "this" is in the numerator.
+    """
+
+    feature: str
+    options: dict[str, Any]
+    has: bool = False
+
+
+VARIANTS = {
+    "this, masked attention": Variant("kernel", {"attention": "masked"}),
+    "this, one pair a row": Variant("packing", {"form": "unpacked"}),
+    "transformers, full blocks": Variant("blocks", {"form": "blocks"}),
+    "this, chunked loss": Variant("chunked_loss", {"chunked_loss": True}, True),
+    "this, compiled": Variant("compile", {"compile": True}, True),
+    "this, all": Variant("all", {"compile": True, "chunked_loss": True}, True),
+    "transformers, compiled": Variant("transformers_compiled", {"compile": True}),
+    "transformers, full blocks, compiled": Variant("blocks_compiled", {"form": "blocks", "compile": True}),
 }
-"""What each variant of this model shows, those that a slow compiler delays last. The first two lack a feature."""
-LACKING = ("kernel", "packing")
+"""By name, those that a slow compiler delays last."""
+FEATURES = ("transformers", *(variant.feature for variant in VARIANTS.values()))
 
 
 def measure(place: Place, model: str, length: int, precision: str) -> Iterator[dict[str, Any]]:
-    """Rows of results as train_step has them, the speed of the matrix product, and how much faster each feature is.
+    """The speed of the matrix product, and a row for each system, with the gain of its feature: times as fast.
 
     Yields all that has been measured after each variant. A variant that fails is named under "failed", and the others
     go on.
     """
+    torch.manual_seed(0)
     dtype = DTYPES[precision]
     sizes: dict[str, Any] = {"vocab_size": 30000, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     if place.tiny:
         sizes |= {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
         sizes |= {"num_hidden_layers": 2}
     collator = open_collator(place.shards(length))
-    config = AlbertConfig.preset(model, **sizes)
-    this, reference = make_systems(config, dtype, place.device)
-    assert isinstance(this.model, AlbertForPreTraining)
-    labels = {"model": model, "precision": precision, "text": "full rows", "length": length}
-    labels |= {"loss_difference": loss_difference(this, reference, draw(collator, 0, 2, place.device))}
-    rounds = 1 if place.tiny else 5
+    own = AlbertForPreTraining(AlbertConfig.preset(model, **sizes)).to(device=place.device, dtype=dtype)
+    this, reference = System("this", own), reference_system("transformers", own)
+    difference = loss_difference(this, reference, draw(collator, 0, 2, place.device))
     ceiling = partial(measuring.matrix_product_tflops, dtype, place.device, *((0.0, 128) if place.tiny else ()))
     with ThreadPoolExecutor(1) as pool:  # the state is that under load, which lasts for three seconds
         state, product = pool.submit(measuring.gpu_state, 0.0 if place.tiny else 1.5), ceiling()
-    result: dict[str, Any] = {
-        "measurements": [],
-        "matrix_product_tflops": product,
-        "copy_gigabytes_per_second": measuring.copy_gigabytes_per_second(place.device, 1 if place.tiny else 1024),
-        "state": state.result(),
-        "gains": {},
-        "failed": {},
-    }
+    timed = partial(compare, collator=collator, rounds=1 if place.tiny else 5, device=place.device)
     for tokens in (128,) if place.tiny else TOKENS:
         rows = tokens // (64 if place.tiny else length)
-        pair = compare([this, reference], collator, rows, rounds, place.device)
+        pair = timed([this, reference], rows=rows)
         if len(pair) == 2:
             break
     else:
         raise RuntimeError(f"{model} in {precision} beside transformers needs more memory than there is")
-    labels["micro_batch"] = rows
-    result["measurements"] += [labels | row for row in pair]
-    result["gains"]["transformers"] = pair[0]["speedup"]
-    yield result
     del reference
-    for name, execution in _variants(place).items():
+    labels = {"model": model, "length": length, "precision": precision, "micro_batch": rows}
+    pair[1] |= {"feature": "transformers", "gain": pair[0].pop("speedup"), "loss_difference": difference}
+    result: dict[str, Any] = {
+        "measurements": [labels | row for row in pair],
+        "matrix_product_tflops": product,
+        "copy_gigabytes_per_second": measuring.copy_gigabytes_per_second(place.device, 1 if place.tiny else 1024),
+        "state": state.result(),
+        "failed": {},
+    }
+    yield result
+    for name in filter(place.takes, VARIANTS):
+        feature, options, has = VARIANTS[name]
         _free(place)
-        if execution.compile and (problem := missing_for_compilation()):
-            result["failed"][name] = problem
-            yield result
-            continue
         try:
-            other = variant(name, this.model, execution, packed=name != "this, one pair a row")
-            pair = compare([other, this], collator, rows, rounds, place.device)
+            if options.get("compile"):
+                if problem := missing_for_compilation():
+                    raise RuntimeError(problem)
+                options = options | {"compile_backend": "aot_eager" if place.tiny else "inductor"}
+            make = this_system if name.startswith("this") else reference_system
+            pair = timed([make(name, own, **options), this], rows=rows)
             if len(pair) < 2:
                 raise RuntimeError("it needs more memory than there is")
         except Exception as error:  # of torch, Triton and CUDA; the other variants go on
-            result["failed"][name] = one_line(error)
+            result["failed"][name] = one_line(error) or repr(error)
             print(f"{name} failed: {result['failed'][name]}", flush=True)
         else:
-            feature = GAINS[name]
-            result["gains"][feature] = 1 / pair[0]["speedup"] if feature in LACKING else pair[0]["speedup"]
-            result["measurements"].append(labels | pair[0])
+            speedup = pair[0].pop("speedup")
+            gain = {"feature": feature, "gain": speedup if has else 1 / speedup}
+            result["measurements"].append(labels | pair[0] | gain)
             # Other load on the machine would make it look slow.
             result["matrix_product_tflops"] = max(result["matrix_product_tflops"], ceiling())
         yield result
-
-
-def _variants(place: Place) -> dict[str, ExecutionOptions]:
-    """How each variant is executed, by its name."""
-    common: dict[str, Any] = {"compile_backend": "aot_eager" if place.tiny else "inductor"}
-    return {
-        "this, masked attention": ExecutionOptions(attention="masked"),
-        "this, one pair a row": ExecutionOptions(),
-        "this, chunked loss": ExecutionOptions(chunked_loss=True, **common),
-        "this, compiled": ExecutionOptions(compile=True, **common),
-        "this, all": ExecutionOptions(compile=True, chunked_loss=True, **common),
-    }
 
 
 def _free(place: Place) -> None:

@@ -4,9 +4,10 @@ measure      seconds, bytes, and the speed of a matrix product
 report       the description of the machine, and results as JSON and Markdown
 namespaces   hosts made of network namespaces
 commands     runs commands that may take hours, several at a time; checks that packages are there
-job          a pre-training run whose ranks are started again and again
-texts        shards of made-up text, and of the first lines of a file
+job          a pre-training run whose ranks are started again and again, also several ranks on one device
+over_gloo    runs a module with collectives over gloo
+texts        shards of made-up text, or of a file
 outcome      what two runs that should be equal have in the end
-examples     the same examples for both systems of train_step
-systems      the two systems of train_step
+examples     the same examples for this model and `transformers`
+systems      this model and `transformers`, and the speed of their steps
 """

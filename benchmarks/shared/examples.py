@@ -1,4 +1,4 @@
-"""The same examples in two forms: packed rows for this model, and padded pairs for `transformers`."""
+"""The same examples in several forms: packed rows, padded pairs, and full blocks, for this model and `transformers`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from data_prep.text.vocabulary import PAD_ID, Vocabulary
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data.collate import Batch, BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
+from pipeline.data.packed_rows import sequence_offsets
 from pipeline.data.prefetch import to_device
 
 Inputs = dict[str, Tensor]
@@ -19,18 +20,19 @@ Inputs = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Examples:
-    """One batch of pairs in both forms.
+    """One batch of pairs in several forms.
 
     Attributes:
-        packed: the arguments of `model.AlbertForPreTraining`, B rows that hold several pairs each.
-        padded: the arguments of `transformers.AlbertForPreTraining`, one pair a row, all positions labelled, in
-            batches of B rows (the last may be smaller).
+        forms: by name, the micro-batches of each form, which have at most B rows each:
+            "packed": the arguments of `model.AlbertForPreTraining`, several pairs a row.
+            "unpacked": the same with one pair a row, padded, and as many predictions a row as "packed".
+            "padded": the arguments of `transformers.AlbertForPreTraining`, one pair a row, all positions labelled.
+            "blocks": the same of "packed" as one text a row: no padding, no mask, the order of the row's first pair.
         tokens: tokens of all pairs, without padding.
         pairs: how many pairs.
     """
 
-    packed: Inputs
-    padded: list[Inputs]
+    forms: dict[str, list[Inputs]]
     tokens: int
     pairs: int
 
@@ -52,15 +54,22 @@ def batch_of(collator: Collator, number: int, rows: int) -> Batch:
 
 
 def draw(collator: Collator, number: int, rows: int, device: torch.device) -> Examples:
-    """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`."""
-    batch = batch_of(collator, number, rows)
-    packed = to_device(batch, device)
-    pairs = list(unpack(to_device(batch, "cpu"), collator.shape.sequence_length))
+    """Batch `number` of `rows` packed rows, in all forms, on `device`."""
+    batch = to_device(batch_of(collator, number, rows), "cpu")
+    pairs = list(unpack(batch, collator.shape.sequence_length))
     padded = [
-        {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]).to(device) for name in pairs[0]}
+        {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]) for name in pairs[0]}
         for start in range(0, len(pairs), rows)
     ]
-    return Examples(packed, padded, int((packed["sequence_ids"] >= 0).sum()), len(pairs))
+    blocks = {name: batch[name] for name in ("input_ids", "token_type_ids")}
+    blocks |= {"labels": _all_labels(batch), "sentence_order_label": batch["sentence_labels"][:, 0].clamp(min=0)}
+    unpacked = [_as_packed(inputs, collator.shape.predictions) for inputs in padded]
+    forms = {"packed": [batch], "unpacked": unpacked, "padded": padded, "blocks": [blocks]}
+    on_device = {
+        form: [{name: one.to(device) for name, one in inputs.items()} for inputs in micro_batches]
+        for form, micro_batches in forms.items()
+    }
+    return Examples(on_device, int((batch["sequence_ids"] >= 0).sum()), len(pairs))
 
 
 # Neighbouring rows come from one document. A prime stride spreads the rows over the whole set.
@@ -69,10 +78,7 @@ _STRIDE = 101
 
 def unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
     """Each pair of a packed batch (B, S) as one padded row (length,)."""
-    labels = torch.full_like(batch["input_ids"], IGNORED_LABEL)  # (B, S)
-    for row, (positions, values) in enumerate(zip(batch["masked_positions"], batch["masked_labels"])):
-        used = values != IGNORED_LABEL
-        labels[row, positions[used]] = values[used]
+    labels = _all_labels(batch)  # (B, S)
     for row, sequence_ids in enumerate(batch["sequence_ids"]):
         for number in range(int(sequence_ids.max()) + 1):
             inside = sequence_ids == number  # (S,)
@@ -91,3 +97,27 @@ def unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
                 # Without any sentence label in a batch the reference's mean would be 0 / 0.
                 "sentence_order_label": order.clamp(min=0),
             }
+
+
+def _all_labels(batch: Inputs) -> Tensor:
+    """The labels of all positions of a packed batch, (B, S)."""
+    labels = torch.full_like(batch["input_ids"], IGNORED_LABEL)  # (B, S)
+    for row, (positions, values) in enumerate(zip(batch["masked_positions"], batch["masked_labels"])):
+        used = values != IGNORED_LABEL
+        labels[row, positions[used]] = values[used]
+    return labels
+
+
+def _as_packed(padded: Inputs, predictions: int) -> Inputs:
+    """Padded pairs as packed rows of one sequence each, with at most `predictions` labelled positions in a row."""
+    labels, ids = padded["labels"], padded["attention_mask"] - 1  # (B, S), 0 on tokens, -1 on padding
+    chosen = (labels != IGNORED_LABEL).int().topk(min(predictions, labels.shape[1])).indices  # (B, M)
+    return {name: padded[name] for name in ("input_ids", "token_type_ids")} | {
+        "position_ids": torch.arange(ids.shape[1]).expand_as(ids),
+        "sequence_ids": ids,
+        "cls_positions": torch.zeros(len(ids), 1, dtype=torch.int64),
+        "cu_seqlens": torch.from_numpy(sequence_offsets(ids.numpy())),
+        "masked_positions": chosen,
+        "masked_labels": labels.gather(1, chosen),
+        "sentence_labels": padded["sentence_order_label"][:, None],
+    }

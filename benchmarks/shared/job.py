@@ -20,6 +20,7 @@ class Job:
         ranks: how many.
         device: "cpu" or "cuda".
         module: what each rank runs, with the words before `flags`.
+        one_card: "nccl" or "gloo": all ranks share the first device, and talk by this; None: each has its own device.
     """
 
     flags: list[str]
@@ -27,6 +28,7 @@ class Job:
     ranks: int
     device: str = "cpu"
     module: tuple[str, ...] = ("pipeline.pretrain",)
+    one_card: str | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -42,14 +44,16 @@ class Job:
         """Starts the ranks as a launcher does. Their output goes into `log`."""
         shared = {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
         shared |= {"DS_ACCELERATOR": self.device, "OMP_NUM_THREADS": "1"}
-        return [
-            self.start_rank({**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-            for rank in range(self.ranks)
-        ]
+        if self.one_card:
+            ranks = [variables_on_one_card(rank) for rank in range(self.ranks)]
+        else:
+            ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(self.ranks)]
+        return [self.start_rank({**os.environ, **shared, **variables}) for variables in ranks]
 
     def start_rank(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Starts one rank with this environment."""
-        words = [sys.executable, "-m", *self.module, *self.flags, "--output", str(self.output)]
+        over = ("benchmarks.shared.over_gloo",) if self.one_card == "gloo" else ()
+        words = [sys.executable, "-m", *over, *self.module, *self.flags, "--output", str(self.output)]
         with self.log.open("ab") as log:
             return subprocess.Popen(words, env=environment, stdout=log, stderr=log)
 
@@ -59,3 +63,39 @@ class Job:
         if any(statuses) or not (self.output / "done").exists():
             said = self.log.read_text(encoding="utf-8")[-2000:]
             raise RuntimeError(f"{self.output} ended with {statuses}: {said}")
+
+
+def variables_on_one_card(rank: int) -> dict[str, str]:
+    """The environment of a rank that shares the first device with the others.
+
+    NCCL refuses two ranks on one device of one host. With a host id of its own, each rank is a host to NCCL, and they
+    talk over sockets: slow, and otherwise what happens between hosts.
+    """
+    nccl = {"NCCL_HOSTID": f"rank-{rank}", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+    return {"RANK": str(rank), "LOCAL_RANK": "0", "GLOO_SOCKET_IFNAME": "lo", **nccl}
+
+
+_PROBE = """
+import torch
+torch.distributed.init_process_group("nccl")
+total = torch.ones(1, device="cuda:0")
+torch.distributed.all_reduce(total)
+assert total.item() == 2
+"""
+
+
+def one_card_backend(device: str) -> str:
+    """Returns what ranks on one device can talk by: "nccl", or "gloo" on a processor and where NCCL refuses."""
+    if device == "cpu":
+        return "gloo"
+    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
+    words = [sys.executable, "-c", _PROBE]
+    ranks = [subprocess.Popen(words, env={**shared, **variables_on_one_card(rank)}) for rank in range(2)]
+    try:
+        return "gloo" if any(rank.wait(timeout=60) for rank in ranks) else "nccl"
+    except subprocess.TimeoutExpired:
+        return "gloo"
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()

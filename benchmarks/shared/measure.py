@@ -37,11 +37,6 @@ def alternate(works: Sequence[Callable[[], object]], number: int, device: torch.
     return seconds
 
 
-def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """The median over all rounds of the ratio in one round."""
-    return statistics.median(a / b for a, b in zip(numerators, denominators))
-
-
 def saved_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
     """Bytes that `loss()` saves for the backward pass: distinct storages, without the model's parameters."""
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}

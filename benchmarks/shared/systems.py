@@ -1,16 +1,22 @@
-"""The two systems of train_step: the same weights and the same optimizer, each with its own loss computation."""
+"""This model and that of `transformers`: the same weights and optimizer, each with its own loss; and their speed."""
 
+import statistics
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.shared.examples import Examples, Inputs
-from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
-from model.layers.heads import IGNORED_LABEL, classification_sums
+from benchmarks.shared import measure
+from benchmarks.shared.examples import Examples, Inputs, draw
+from model import AlbertForPreTraining, ExecutionOptions, huggingface
+from model.counts import model_flops
+from model.layers.heads import classification_sums
+from pipeline.data.collate import Collator
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
 
@@ -52,64 +58,50 @@ class System:
     """A model that can make training steps.
 
     Attributes:
-        name: such as "this", "this, compiled" or "transformers".
-        micro_batches: divides examples into micro-batches, in the form that the model takes.
-        loss: the mean loss of one micro-batch.
+        name: of the system.
+        model: this project's, or that of `transformers`.
+        form: of the examples that it reads.
+        forward: the model, or the compiled one.
     """
 
     name: str
     model: nn.Module
-    micro_batches: Callable[[Examples], list[Inputs]]
-    loss: Callable[[Inputs], Tensor]
-    optimizer: MasterWeights = field(init=False)
+    form: str = "packed"
+    forward: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
+        self.forward = self.model if self.forward is None else self.forward
         self.optimizer = MasterWeights(self.model)
 
     def step(self, examples: Examples) -> None:
         """Forward and backward over all pairs, then one update."""
-        self.gradients(examples)
-        self.optimizer.step()
-
-    def gradients(self, examples: Examples) -> None:
-        """Forward and backward over all pairs."""
-        micro_batches = self.micro_batches(examples)
+        micro_batches = examples.forms[self.form]
         for inputs in micro_batches:
             loss = self.loss(inputs) / len(micro_batches)
             (loss * LOSS_SCALE.get(self.optimizer.weights[0].dtype, 1.0)).backward()
+        self.optimizer.step()
 
-
-def this_system(name: str, model: AlbertForPreTraining, packed: bool = True) -> System:
-    """This project's model on packed rows; or on padded rows of one pair each."""
-
-    def loss(inputs: Inputs) -> Tensor:
-        output = model(**inputs)
+    def loss(self, inputs: Inputs) -> Tensor:
+        """The mean loss of one micro-batch, ()."""
+        assert self.forward is not None
+        output = self.forward(**inputs)
+        if not isinstance(self.model, AlbertForPreTraining):
+            return output.loss
         return output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count.clamp(min=1)
 
-    if packed:
-        return System(name, model, lambda examples: [examples.packed], loss)
 
-    def micro_batches(examples: Examples) -> list[Inputs]:
-        predictions = examples.packed["masked_labels"].shape[1]
-        return [predicted_only(inputs, predictions) for inputs in examples.padded]
-
-    return System(name, model, micro_batches, loss)
-
-
-def predicted_only(padded: Inputs, predictions: int) -> Inputs:
-    """Padded pairs as this model takes them, with at most `predictions` labelled positions in a row."""
-    labels = padded["labels"]
-    chosen = (labels != IGNORED_LABEL).int().topk(min(predictions, labels.shape[1])).indices  # (B, M)
-    kept = {name: padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
-    return kept | {
-        "masked_positions": chosen,
-        "masked_labels": labels.gather(1, chosen),
-        "sentence_labels": padded["sentence_order_label"],
-    }
+def this_system(name: str, model: AlbertForPreTraining, form: str = "packed", **options: Any) -> System:
+    """A copy of `model`, executed with these `ExecutionOptions`."""
+    first = next(model.parameters())
+    copy = AlbertForPreTraining(model.config, ExecutionOptions(**options)).to(device=first.device, dtype=first.dtype)
+    copy.load_state_dict(model.state_dict())
+    return System(name, copy, form)
 
 
-def reference_system(model: AlbertForPreTraining) -> System:
-    """`transformers.AlbertForPreTraining` with the weights of `model`, on one padded pair a row, with its own loss."""
+def reference_system(
+    name: str, model: AlbertForPreTraining, form: str = "padded", compile: bool = False, compile_backend: str = ""
+) -> System:
+    """`transformers.AlbertForPreTraining` with the weights of `model` and its own loss."""
     import transformers  # only developers have it: see `commands.check_packages`
 
     transformers.utils.logging.set_verbosity_error()
@@ -119,33 +111,73 @@ def reference_system(model: AlbertForPreTraining) -> System:
         huggingface.save(model, Path(directory))
         reference = transformers.AlbertForPreTraining.from_pretrained(directory, dtype=first.dtype).to(first.device)
     reference.train()
-    return System("transformers", reference, lambda examples: examples.padded, lambda inputs: reference(**inputs).loss)
-
-
-def make_systems(config: AlbertConfig, dtype: torch.dtype, device: torch.device) -> list[System]:
-    """This model, and transformers last.
-
-    All have the same random weights, in `dtype` on `device`.
-    """
-    torch.manual_seed(0)
-    model = AlbertForPreTraining(config).to(device=device, dtype=dtype)
-    return [this_system("this", model), reference_system(model)]
-
-
-def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions, packed: bool = True) -> System:
-    """A copy of `model` that is executed in another way, and reads padded rows unless `packed`."""
-    first = next(model.parameters())
-    copy = AlbertForPreTraining(model.config, execution).to(device=first.device, dtype=first.dtype)
-    copy.load_state_dict(model.state_dict())
-    return this_system(name, copy, packed)
+    return System(name, reference, form, torch.compile(reference, backend=compile_backend) if compile else None)
 
 
 @torch.no_grad()
 def loss_difference(this: System, reference: System, examples: Examples) -> float:
     """Relative difference of the summed MLM losses of the two systems on the same masked tokens."""
-    mine = this.model(**examples.packed).mlm_loss_sum
+    mine = this.model(**examples.forms["packed"][0]).mlm_loss_sum
     theirs = torch.zeros_like(mine)
-    for inputs in examples.padded:
+    for inputs in examples.forms["padded"]:
         logits = reference.model(**inputs).prediction_logits  # (B, S, V)
         theirs += classification_sums(logits, inputs["labels"]).loss
     return float((mine - theirs).abs() / theirs)
+
+
+def compare(
+    systems: Sequence[System], collator: Collator, rows: int, rounds: int, device: torch.device
+) -> list[dict[str, Any]]:
+    """Seconds, speed and memory of a step with `rows` packed rows, for each system that has memory for it.
+
+    The systems take turns. `speedup` of the first is that over the last.
+    """
+    torch.compiler.reset()  # each size has its own graph, as in a training run
+    examples = [draw(collator, number, rows, device) for number in range(rounds + 1)]
+    fitting = [system for system in systems if _fits(system, examples if device.type == "cuda" else examples[-1:])]
+    turns = [
+        measure.alternate([partial(system.step, examples[number]) for system in fitting], number, device)
+        for number in range(rounds)
+    ]
+    results = []
+    for system, seconds in zip(fitting, zip(*turns)):
+        row: dict[str, Any] = {
+            "system": system.name,
+            "tokens_per_second": statistics.median(one.tokens / second for one, second in zip(examples, seconds)),
+            "pairs_per_row": statistics.mean(one.pairs for one in examples) / rows,
+            "memory_bytes": _memory(system, examples[0], device),
+        }
+        if isinstance(system.model, AlbertForPreTraining):  # what the other one computes is another sum
+            offsets = [one.forms["packed"][0]["cu_seqlens"].diff() for one in examples]
+            squares = statistics.mean(float(lengths.square().sum()) for lengths in offsets) / rows
+            row["rows_per_second"] = rows / statistics.median(seconds)
+            for name, attention in (("tflops", None), ("packed_tflops", squares)):
+                shape = collator.shape
+                flops = model_flops(system.model.config, shape.sequence_length, shape.predictions, attention)
+                row[name] = row["rows_per_second"] * flops / 1e12
+        results.append(row)
+    if len(results) == len(systems):
+        results[0]["speedup"] = statistics.median(last / first for first, *_, last in turns)
+    return results
+
+
+def _fits(system: System, batches: Sequence[Examples]) -> bool:
+    """Makes a step with each batch, which also warms up, compiles and captures. False if memory is too small."""
+    try:
+        for examples in batches:
+            system.step(examples)
+        return True
+    except torch.OutOfMemoryError:
+        pass
+    # Outside of the except block: the exception, which holds the step's tensors, is gone only here.
+    for weight in (*system.optimizer.weights, *system.optimizer.masters):
+        weight.grad = None
+    torch.cuda.empty_cache()
+    return False
+
+
+def _memory(system: System, examples: Examples, device: torch.device) -> int:
+    """Bytes of one micro-batch: on a GPU the peak of a step, on a CPU what is saved for the backward pass."""
+    if device.type == "cuda":
+        return measure.peak_bytes(partial(system.step, examples), device)
+    return measure.saved_bytes(system.model, partial(system.loss, examples.forms[system.form][0]))

@@ -1,4 +1,4 @@
-"""Shards of made-up text, for machines without a corpus and the internet, and of the first lines of a file."""
+"""Shards of made-up text, for machines without a corpus and the internet, or of a file."""
 
 import json
 import os
@@ -22,8 +22,10 @@ def call(module: str, *words: object) -> None:
         raise RuntimeError(f"{module} {words[0]} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-500:]}")
 
 
-def make_shards(folder: Path, length: int, documents: int) -> Path:
-    """Makes shards of rows of `length` tokens of made-up text in `folder` with data_prep's jobs, unless they are there.
+def make_shards(folder: Path, length: int, documents: int, text: Path | None = None) -> Path:
+    """Makes shards of rows of `length` tokens in `folder` with data_prep's jobs, unless they are there.
+
+    They hold `documents` made-up documents, or those of `text`, JSON Lines of {"text": ...}.
 
     Returns their directory. "held_out" beside it has a few held-out documents.
     """
@@ -31,34 +33,29 @@ def make_shards(folder: Path, length: int, documents: int) -> Path:
     if (shards / "manifest.json").exists():
         return shards
     folder.mkdir(parents=True, exist_ok=True)
-    source, texts, vocabulary = folder / "texts.jsonl", folder / "documents", folder / "vocabulary.model"
+    source, texts, vocabulary = text or folder / "texts.jsonl", folder / "documents", folder / "vocabulary.model"
     if not source.exists():
         source.write_text("".join(json.dumps(one) + "\n" for one in _documents(documents)), encoding="utf-8")
     call("data_prep", "extract", "--source", "jsonl", "--input", source, "--out", texts, "--held-out", "0.05")
-    call("data_prep", "vocab", "--documents", texts, "--out", vocabulary, "--size", "200")
+    size = 8000 if text else 800 if documents > 1000 else 200  # a small text has not more pieces
+    call("data_prep", "vocab", "--documents", texts, "--out", vocabulary, "--size", size)
     for split, out in (("held_out", folder / f"held_out-{length}"), ("train", shards)):
         words = ["--documents", texts, "--vocab", vocabulary, "--max-seq-length", length, "--split", split]
         call("data_prep", "shards", *words, "--out", out)
     return shards
 
 
-def shards_of_lines(jsonl: Path, count: int, vocabulary: Path, scratch: Path, length: int) -> Path:
-    """Makes shards in `scratch` from the first `count` lines of `jsonl`, each {"text": ...}, with data_prep's jobs."""
-    first = scratch / "lines.jsonl"
-    with jsonl.open(encoding="utf-8") as lines:
-        first.write_text("".join(line for line, _ in zip(lines, range(count))), encoding="utf-8")
-    documents, shards = scratch / "documents", scratch / "shards"
-    call("data_prep", "extract", "--source", "jsonl", "--input", first, "--out", documents)
-    words = ["--documents", documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", length]
-    call("data_prep", "shards", *words)
-    return shards
-
-
 def _documents(count: int) -> Iterator[dict[str, str]]:
-    """Documents of sentences whose words follow each other by a rule, so that a model can learn them."""
+    """Documents of sentences whose words follow each other by a rule, so that a model can learn them.
+
+    Half of them have at most 200 words or so, as the articles of Wikipedia; a few are long.
+    """
     chance = random.Random(0)
     for _ in range(count):
-        paragraphs = [" ".join(_sentence(chance) for _ in range(chance.randint(5, 15))) for _ in range(8)]
+        paragraphs = [
+            " ".join(_sentence(chance) for _ in range(chance.randint(5, 15)))
+            for _ in range(max(1, round(chance.lognormvariate(0.4, 1.0))))
+        ]
         yield {"text": "\n\n".join(paragraphs)}
 
 

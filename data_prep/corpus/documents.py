@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ LISTED = re.compile(r"(?:train|held_out|validation)-\d{5,}\.parquet")
 """The names of the files that a manifest lists."""
 SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 
+_READERS = 8
+"""Threads that check files."""
 # A row group is closed once it has this many characters of text. A reader holds one row group in memory.
 _ROW_GROUP_CHARACTERS = 4 << 20
 # No dictionary for texts: repeated texts would make a row group smaller than its texts, and work units are cut by that
@@ -234,9 +237,12 @@ def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict
     if split not in manifest.counts:
         raise UserError(f"{directory} has no {split} split; extract it again with --{split.replace('_', '-')} FRACTION")
     parts = {directory / file.name: file for file in manifest.files if file.name.startswith(f"{split}-")}
-    for part, file in parts.items():
-        # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
-        if not part.is_file() or file_checksum(part) != file.xxh3_128:
+    # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
+    # Reading takes most of the time, and a checksum is computed without Python's lock.
+    with ThreadPoolExecutor(_READERS) as readers:
+        found = list(readers.map(lambda part: file_checksum(part) if part.is_file() else None, parts))
+    for (part, file), checksum in zip(parts.items(), found):
+        if checksum != file.xxh3_128:
             raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
     return parts
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu import page, speed
-from benchmarks.gpu import parts as gpu_parts
-from benchmarks.gpu.parts import parts
+from benchmarks.gpu import page, runs, speed
+from benchmarks.gpu.parts import PARTS, outcomes
 from benchmarks.shared import systems
 from pipeline.engine import hardware
 from tests.pipeline.test_pretrain import Job as ForkedJob
@@ -26,73 +25,91 @@ def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "no GPU here: nothing to measure\n"
     assert gpu.main(["--device", "cuda"]) == 2
     assert capsys.readouterr().err == "error: --device cuda: this machine has no GPU; leave the flag out\n"
-    for words in (["--part", "sped"], [*TINY, "--part", "sped"]):
+    for words in (["--part", "sped"], ["--part", "scaling:999"], [*TINY, "--part", "sped"], ["--text", "no/file"]):
         assert gpu.main(words) == 2
         assert capsys.readouterr().err.count("\n") == 1
-    assert gpu.main(["--list"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(parts())
 
 
 @pytest.mark.slow
 def test_parts_are_measured_once_and_failed_ones_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_parts, "Job", ForkedJob)
-    out, pages = tmp_path / "out", tmp_path / "pages"
-    speed_part = "speed-albert-base-128-bf16"
-    words = [*TINY, "--out", str(out), "--page", str(pages), "--name", "here"]
-    here = ["run-albert-base", speed_part, "scaling", "tests-kernels"]
-    for name in here:
-        assert gpu.main([*words, "--here", name]) == 0
-    before = {name: (out / f"{name}.json").stat().st_mtime_ns for name in here}
-    chosen = [*here, "tests-models"]
-    for part in parts():  # so that only one is missing
-        if part.name not in chosen:
-            (out / f"{part.name}.json").write_text("{}")
+    monkeypatch.setattr(runs, "Job", ForkedJob)
+    out, pages, speed_part = tmp_path / "out", tmp_path / "pages", "speed-albert-base-128-bf16"
+    words = [*TINY, "--out", str(out), "--page", str(pages)]
+    chosen = {"run-albert-base": ["fp16"], "profile-albert-base": ["fp16-dropout-0.0"], speed_part: [], "scaling": []}
+    for name, only in chosen.items():
+        assert gpu.main([*words, "--here", name, *(["--only", *only] if only else [])]) == 0
+    before = {name: (out / f"{name}.json").stat().st_mtime_ns for name in chosen}
+    for name in PARTS:  # so that only one is missing
+        if name not in chosen:
+            (out / f"{name}.json").write_text('{"seconds": 1}')
     (out / "tests-models.json").write_text('{"error": "broken"}')
     capsys.readouterr()
-    assert gpu.main([*words, "--list"]) == 0
-    states = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
-    assert [state for state in states if state[1] != "done"] == [["tests-models", "failed"]]
 
     assert gpu.main(words) == 0, (out / "tests-models.log").read_text()
-    assert [name for name in here if (out / f"{name}.json").stat().st_mtime_ns != before[name]] == []
-    result = json.loads((pages / "gpu-here.json").read_text())
-    text = (pages / "gpu-here.md").read_text()
-    assert text == page.markdown(result) + "\n"
-    assert set(result["parts"]) == {part.name for part in parts()}
-    assert set(result["gains"]["albert-base-128-bf16"]) == set(page.FEATURES)
-    systems = [row["system"] for row in result["measurements"]]
-    assert systems == ["this", "transformers", *speed.GAINS]
-    assert all(row["planned_memory_gb"] > 0 for row in result["runs"])
-    assert [row["gpus"] for row in result["scaling"]["scaling"]] == [1, 2]
-    assert [row["checkpointing"] for row in result["runs"]] == ["none", "layer"]
-    assert all(row["loss"] < 7 and row["tokens_per_second"] > 0 for row in result["runs"])
-    assert result["copy_gigabytes_per_second"] > 0
-    assert all(row["packed_tflops"] < row["tflops"] for row in result["measurements"] if "tflops" in row)
-    assert set(result["tests"].values()) == {"passed"}
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[:-1]] == [["tests-models", "done"]]
+    assert [name for name in chosen if (out / f"{name}.json").stat().st_mtime_ns != before[name]] == []
+    (written,) = pages.glob("*.json")
+    result = json.loads(written.read_text())
+    assert written.with_suffix(".md").read_text() == page.markdown(result) + "\n"
+    found = result["parts"]
+    assert set(found) == set(PARTS)
+    measured = found[speed_part]["measurements"]
+    assert [row["system"] for row in measured] == ["this", "transformers", *speed.VARIANTS]
+    assert {row["feature"]: row["gain"] > 0 for row in measured[1:]} == dict.fromkeys(speed.FEATURES, True)
+    assert all(row["packed_tflops"] < row["tflops"] for row in measured if "tflops" in row)
+    assert all(row["pairs_per_row"] >= 1 for row in measured)
+    assert measured[1]["loss_difference"] < 0.01
+    assert found[speed_part]["copy_gigabytes_per_second"] > 0
+    rows = found["run-albert-base"]["runs"]
+    assert [(row["dropout"], row["checkpointing"]) for row in rows] == [
+        (dropout, checkpointing) for dropout in (0.1, 0.0) for checkpointing in ("none", "layer")
+    ]
+    assert all(row["planned_memory_gb"] > 0 and row["loss"] < 7 and row["tokens_per_second"] > 0 for row in rows)
+    profile = found["profile-albert-base"]["profile"]
+    assert profile["dropout"] == 0.0
+    assert sum(row["seconds"] for row in profile["kernels"]) > 0
+    assert profile["kernels"] == sorted(profile["kernels"], key=lambda row: -row["seconds"])
+    assert [row["gpus"] for row in found["scaling"]["scaling"]] == [1, 2]
+    assert set(found["tests-models"]["tests"].values()) == {"passed"}
 
 
 @pytest.mark.slow
 def test_variants_that_fail_leave_the_other_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(name: str, *rest: Any, **more: Any) -> Any:
         if name == "this, masked attention":
-            raise RuntimeError("no kernel image is available")
-        return systems.variant(name, *rest, **more)
+            raise AssertionError
+        return systems.this_system(name, *rest, **more)
 
-    every, three = speed._variants, ("this, masked attention", "this, chunked loss", "this, compiled")
-    monkeypatch.setattr(speed, "_variants", lambda *place: {name: every(*place)[name] for name in three})
-    monkeypatch.setattr(speed, "variant", make)
+    monkeypatch.setattr(speed, "this_system", make)
     monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
     out, name = tmp_path / "out", "speed-albert-base-128-bf16"
-    assert gpu.main([*TINY, "--out", str(out), "--here", name]) == 1
+    assert gpu.main([*TINY, "--out", str(out), "--here", name, "--only", "masked", "chunked", "this, compiled"]) == 1
     found = json.loads((out / f"{name}.json").read_text())
-    result = page.combine(MACHINE, {name: found})
-    for gains in (found["gains"], result["gains"]["albert-base-128-bf16"]):
-        assert set(gains) == {"transformers", "chunked_loss"}
+    assert [row.get("feature") for row in found["measurements"]] == [None, "transformers", "chunked_loss"]
+    text = page.markdown(MACHINE | {"parts": {name: found}})
     for message in (
         "this, compiled: torch.compile needs a C compiler (gcc)",
-        "this, masked attention: no kernel image is available",
+        "this, masked attention: AssertionError()",
     ):
         assert message in found["error"]
-        assert message in page.markdown(result)
+        assert message in text
+
+
+def test_the_outcome_of_each_test_is_read_from_what_pytest_prints() -> None:
+    lines = [
+        "tests/gpu/test_models.py::test_a[cpu] PASSED                   [ 25%]",
+        "tests/gpu/test_models.py::test_b[cpu-a b] SKIPPED (no fp16 here)    [ 50%]",
+        "tests/gpu/test_models.py::test_c FAILED                        [ 75%]",
+        "tests/gpu/test_models.py::test_d ERROR                        [100%]",
+        "FAILED tests/gpu/test_models.py::test_c - assert 1 == 2",
+        "ERROR tests/gpu/test_models.py::test_d - ValueError: no",
+    ]
+    *_, last = outcomes(lines)
+    assert last == {
+        "test_a[cpu]": "passed",
+        "test_b[cpu-a b]": "skipped: (no fp16 here)",
+        "test_c": "failed: assert 1 == 2",
+        "test_d": "failed: ValueError: no",
+    }

@@ -59,7 +59,8 @@ class Job(job.Job):
     """Its ranks are forked."""
 
     def start_rank(self, environment):
-        return ForkedRank(self.log, "pipeline.pretrain", [*self.flags, "--output", str(self.output)], environment)
+        module, *words = [*self.module, *self.flags, "--output", str(self.output)]
+        return ForkedRank(self.log, module, words, environment)
 
     @property
     def log(self):

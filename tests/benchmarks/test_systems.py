@@ -1,14 +1,11 @@
-"""The measurement beside `transformers`: the same work for both, and a result that says what it was measured on."""
-
-import json
+"""The measurement beside `transformers`: the same work for both."""
 
 import pytest
 import torch
 
-from benchmarks import train_step
 from benchmarks.shared.examples import draw, open_collator
-from benchmarks.shared.systems import make_systems, variant
-from model import AlbertConfig, ExecutionOptions
+from benchmarks.shared.systems import System, loss_difference, reference_system, this_system
+from model import AlbertConfig, AlbertForPreTraining
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +24,8 @@ SMALL = AlbertConfig(
 
 def test_both_forms_hold_the_same_pairs(corpus):
     examples = draw(open_collator(corpus.train), 0, rows=3, device=CPU)
-    packed = examples.packed
-    rows = {name: torch.cat([batch[name] for batch in examples.padded]) for name in examples.padded[0]}
+    (packed,), padded = examples.forms["packed"], examples.forms["padded"]
+    rows = {name: torch.cat([batch[name] for batch in padded]) for name in padded[0]}
     assert rows["input_ids"].shape == (examples.pairs, 64)
     mask = rows["attention_mask"].bool()
     # Sequences follow each other in both, so their tokens do, too.
@@ -41,33 +38,20 @@ def test_both_forms_hold_the_same_pairs(corpus):
 
 
 def test_both_systems_start_from_the_same_weights_and_losses(corpus):
-    this, reference = make_systems(SMALL, torch.float32, CPU)
-    compiled = variant("this, compiled", this.model, ExecutionOptions(compile=True))
-    assert [system.name for system in (this, compiled, reference)] == ["this", "this, compiled", "transformers"]
+    this = System("this", AlbertForPreTraining(SMALL))
+    reference = reference_system("transformers", this.model)
+    compiled = this_system("this, compiled", this.model, compile=True)
     for one, other in zip(this.model.parameters(), compiled.model.parameters(), strict=True):
         assert torch.equal(one, other)
     examples = draw(open_collator(corpus.train), 0, rows=2, device=CPU)
-    assert train_step.loss_difference(this, reference, examples) < 1e-6
+    packed, unpacked = (
+        sum(this.model(**inputs).mlm_loss_sum.item() for inputs in form)
+        for form in (examples.forms["packed"], examples.forms["unpacked"])
+    )
+    assert packed == pytest.approx(unpacked, rel=1e-5)
+    assert loss_difference(this, reference, examples) < 1e-6
     assert len(this.optimizer.weights) == len(reference.optimizer.weights)
     before = [weight.detach().clone() for weight in this.optimizer.weights]
     this.step(examples)
     assert any(not torch.equal(one, other) for one, other in zip(before, this.optimizer.weights))
     assert all(weight.grad is None for weight in this.optimizer.weights)
-
-
-def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
-    out = tmp_path / "result"
-    words = ["--data", str(corpus.train), "--model", "albert-tiny", "--precision", "fp32", "--rounds", "1"]
-    assert train_step.main([*words, "--micro-batch", "2", "--threads", "1", "--out", str(out)]) == 0
-    result = json.loads(out.with_suffix(".json").read_text())
-    assert {"date", "device", "hardware", "versions"} <= result.keys()
-    this, reference = result["measurements"]
-    assert (this["system"], reference["system"]) == ("this", "transformers")
-    assert this["speedup"] == pytest.approx(reference["step_seconds"] / this["step_seconds"])
-    assert this["memory_ratio"] == this["memory_bytes"] / reference["memory_bytes"]
-    assert this["loss_difference"] < 1e-5
-    assert "tflops" in this
-    assert "tflops" not in reference  # what it computes is another sum
-    table = out.with_suffix(".md").read_text()
-    assert table.endswith(capsys.readouterr().out)
-    assert f"| {this['speedup']:.2f} |" in table
