@@ -43,8 +43,8 @@ from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
-from data_prep.sources.encodings import check_encoding
-from data_prep.sources.records import Fields, Hub, Records
+from data_prep.sources.encodings import check_encoding, not_in
+from data_prep.sources.records import EMPTY, NO_TEXT, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language
 from data_prep.text.likeness import other_language
@@ -173,7 +173,13 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
         skipped = f"skipped {', '.join(reasons) or 'nothing'}"
         if not total.documents:
             end_job(out, manifest.files)
-            raise UserError(f"--input holds no document ({skipped}); check --source and --input")
+            causes = {
+                EMPTY: "--text-field",
+                NO_TEXT: "--text-field",
+                not_in(manifest.options.get("encoding")): "--encoding",
+            }
+            flag = next((causes[reason] for reason in manifest.skipped if reason in causes), "--source and --input")
+            raise UserError(f"--input holds no document ({skipped}); check {flag}")
         write_manifest(out, manifest)
         held_out = manifest.counts.get(HELD_OUT, DocumentCounts()).documents
         print(

@@ -8,14 +8,17 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from common.errors import UserError, one_line
 from common.files import atomic, places
+from data_prep.corpus.documents import spelled
 from data_prep.text.vocabulary import MASK
-from pipeline.finetuning.predictor import Fill, open_predictor
+from pipeline.checkpoint.pooling import read_pooling
+from pipeline.finetuning import partial_answers
+from pipeline.finetuning.predictor import Fill, Predictor, open_predictor
 from pipeline.tasks.files.rows import ExampleRow, check_columns
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
 from pipeline.tasks.task import Columns, Task
@@ -25,6 +28,9 @@ PIPE = "-"
 
 MAX_FAULTS = 10
 """Rows that are named on stderr because they cannot be read."""
+
+BATCHES = 16
+"""Of a chunk, which is lost if the command is interrupted."""
 
 Rows = Sequence[dict[str, Any]]
 T = TypeVar("T")
@@ -38,15 +44,47 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
     if args.out is not None:
         check_output(args.out)
-    rows = embed_texts(args) if args.embed else fill_masks(args) if args.mask else predict(args)
+    if args.mask:
+        chunks: Iterable[Rows] = [fill_masks(args)]
+    else:
+        chunks = answered(args, embed_texts(args) if args.embed else predict(args))
+    if args.out == PIPE:
+        for rows in chunks:
+            write(PIPE, rows)
+        return
+    rows = [row for some in chunks for row in some]
     if args.out is not None:
         write(args.out, rows)
-        if args.out != PIPE:
-            print(f"wrote {args.out}: {len(rows):,} rows")
+        if not args.mask:
+            partial_answers.partial_file(Path(args.out)).unlink()
+        print(f"wrote {args.out}: {len(rows):,} rows")
 
 
-def predict(args: argparse.Namespace) -> Rows:
-    """The rows of --input with their predictions."""
+class Work(NamedTuple):
+    """What is to be answered, and how.
+
+    Attributes:
+        rows: of the table.
+        examples: what is read of each row; None if it cannot be read.
+        answer: gives the further columns of the rows of some examples.
+        identity: of the model and the options, see `partial_answers`.
+    """
+
+    rows: Sequence[Row]
+    examples: Sequence[Any]
+    answer: Callable[[list[Any]], Sequence[partial_answers.Answer]]
+    identity: str
+
+
+def answered(args: argparse.Namespace, work: Work) -> Iterator[Rows]:
+    """The rows with their answers, some batches at a time."""
+    out, rows = None if args.out == PIPE else Path(args.out), iter(work.rows)
+    for found in partial_answers.answers(work.examples, work.answer, BATCHES * args.batch_size, out, work.identity):
+        yield [{**row, **one} for one, row in zip(found, rows)]
+
+
+def predict(args: argparse.Namespace) -> Work:
+    """The prediction of each row of --input."""
     predictor = open_predictor(args.run)
     task = predictor.require_task()
     columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
@@ -54,24 +92,38 @@ def predict(args: argparse.Namespace) -> Rows:
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, task.kind.record_names)
     examples = read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
-    by_id = predictor.answer([example for example in examples if example is not None], args.batch_size)
-    return [{**row, **({} if example is None else by_id[example.id])} for row, example in zip(table.rows, examples)]
+
+    def answer(some: list[Any]) -> list[partial_answers.Answer]:
+        by_id = predictor.answer(some, args.batch_size)
+        return [by_id[example.id] for example in some]
+
+    options = (task.kind.name, task.labels, predictor.limits, columns, args.batch_size)
+    return Work(table.rows, examples, answer, _identity(predictor, table.rows, *options))
 
 
-def embed_texts(args: argparse.Namespace) -> Rows:
-    """The rows of --input with the embedding of their text."""
+def embed_texts(args: argparse.Namespace) -> Work:
+    """The embedding of the text of each row of --input."""
     table, columns = read_rows(args.input), Columns(args.text_column or "text")
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, ("embedding",))
-    texts = read_each(table, columns, lambda row: row.text(columns.text))
-    found = iter(open_predictor(args.run).embed([text for text in texts if text is not None], args.batch_size).tolist())
-    return [{**row, **({} if text is None else {"embedding": next(found)})} for row, text in zip(table.rows, texts)]
+    texts, predictor = read_each(table, columns, lambda row: row.text(columns.text)), open_predictor(args.run)
+
+    def answer(some: list[Any]) -> list[partial_answers.Answer]:
+        return [{"embedding": vector} for vector in predictor.embed(some, args.batch_size).tolist()]
+
+    options = ("embed", read_pooling(predictor.place), columns, args.batch_size)
+    return Work(table.rows, texts, answer, _identity(predictor, table.rows, *options))
+
+
+def _identity(predictor: Predictor, rows: Sequence[Row], *options: object) -> str:
+    return partial_answers.identity_of(predictor.model, predictor.vocabulary.pieces, *options, *rows)
 
 
 def fill_masks(args: argparse.Namespace) -> Rows:
     """The most likely pieces in the masks of each --mask. Prints them if there is no --out."""
     predictor = open_predictor(args.run)
-    filled = list(zip(args.mask, predictor.fill_mask(args.mask, args.top_k)))
+    texts = list(map(spelled, args.mask))  # as the shell wrote them, also where Python's encoding is ASCII
+    filled = list(zip(texts, predictor.fill_mask(texts, args.top_k)))
     if args.out is None:
         print("\n".join(line for text, fills in filled for line in shown_fills(text, fills)))
     return [

@@ -53,7 +53,7 @@ def find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Bran
 
 def check_branch(branch: Branch, record: PretrainRecord, optimizer: str, steps: int) -> None:
     """Raises UserError if a run of `steps` steps with this optimizer cannot go on from a checkpoint."""
-    if (before := record.optimizer["type"]) != optimizer:
+    if (before := record.optimizer.get("type")) != optimizer:
         raise UserError(
             f"--branch {branch.run} was trained by {before}, whose moments mean something else to {optimizer}; keep "
             f"the optimizer, or start with --init {branch.run}"

@@ -70,6 +70,7 @@ def model_card(
     record, task, is_bert = read_record(run.directory), run.task, bert.can_express(model.config)
     pretraining = record.pretraining if isinstance(record, FinetuneRecord) else record
     trained = [line for line in metrics_file.read_records(run.directory, "train") if line["step"] <= step]
+    metrics_file.check_numbers(run.directory, trained[-1] if trained else {}, ("seconds", "tokens") if trained else ())
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == "other" else None,

@@ -45,3 +45,16 @@ BAD = ["", ".", "..", "../victim", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb",
 def test_other_names_are_refused_in_one_line(name: object) -> None:
     with pytest.raises(UserError, match=r"file\.json names"):
         plain_name(name, "file.json")
+
+
+def test_a_fifo_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.parquet")
+    with pytest.raises(OSError, match="is no regular file"), opened_part(tmp_path / "a.parquet"):
+        pass
+    with pytest.raises(UserError, match="is no regular file"):
+        map_shard(tmp_path / "a.parquet", 1)
+    with pytest.raises(OSError, match="is no regular file"), parquet_file(tmp_path / "a.parquet"):
+        pass
+    (tmp_path / "b").write_bytes(b"x")
+    with open_regular(tmp_path / "b") as file:
+        assert file.read() == b"x"
