@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,6 +120,10 @@ def test_numbers_are_read_within_their_bounds(
 def test_a_flag_is_near_another_by_its_letters_and_not_by_its_dashes() -> None:
     parser = Parser(prog="x")
     parser.add_argument("--nodes")
-    for given, said in (("--node", "did you mean --nodes?"), ("--init", "see `x --help`"), ("--steps", "see `x --help`")):
+    for given, said in (
+        ("--node", "did you mean --nodes?"),
+        ("--init", "see `x --help`"),
+        ("--steps", "see `x --help`"),
+    ):
         with pytest.raises(UserError, match=f"unknown argument {given}; {re.escape(said)}"):
             parser.parse_all([given, "a"])

@@ -202,7 +202,11 @@ BOMB = '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     ("name", "content", "reason"),
     [
         ("a.xml", b"<html><body>It is a page.</body></html>", "is no MediaWiki export"),
-        ("a.xml.gz", gzip.compress(export(page(1, "A", "It is.")).encode()), "is packed in another way than bzip2; unpack"),
+        (
+            "a.xml.gz",
+            gzip.compress(export(page(1, "A", "It is.")).encode()),
+            "is packed in another way than bzip2; unpack",
+        ),
         ("a.xml.7z", b"7z\xbc\xaf\x27\x1c" + bytes(99), "is packed in another way than bzip2; unpack"),
         ("a.xml", (HEAD + page(1, "A", "It is.")).encode(), "is cut off"),
         ("a.xml.bz2", bz2.compress(export(page(1, "A", "It is.")).encode())[:-5], "is cut off"),
