@@ -120,10 +120,7 @@ def test_numbers_are_read_within_their_bounds(
 def test_a_flag_is_near_another_by_its_letters_and_not_by_its_dashes() -> None:
     parser = Parser(prog="x")
     parser.add_argument("--nodes")
-    for given, said in (
-        ("--node", "did you mean --nodes?"),
-        ("--init", "see `x --help`"),
-        ("--steps", "see `x --help`"),
-    ):
+    unknown = "see `x --help`"
+    for given, said in (("--node", "did you mean --nodes?"), ("--init", unknown), ("--steps", unknown)):
         with pytest.raises(UserError, match=f"unknown argument {given}; {re.escape(said)}"):
             parser.parse_all([given, "a"])
