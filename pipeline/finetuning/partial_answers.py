@@ -16,10 +16,10 @@ from common.files.json_files import read_bytes
 from common.progress_bar import Progress
 
 Answer = dict[str, Any]
+Answering = Callable[[list[Any]], Sequence[Answer]]
 MARK = "albert-pretraining answers "
 """Begins the first line of the file, which the identity ends. Each further line is the JSON of a chunk."""
 MAX_BYTES = 64 << 30
-QUIET_SECONDS = 5.0
 
 
 def partial_file(out: Path) -> Path:
@@ -39,7 +39,7 @@ def identity_of(model: torch.nn.Module, *options: object) -> str:
 
 
 def answers(
-    examples: Sequence[Any], answer: Callable[[list[Any]], Sequence[Answer]], size: int, out: Path | None, identity: str
+    examples: Sequence[Any], answer: Answering, size: int, out: Path | None, identity: str
 ) -> Iterator[list[Answer]]:
     """Yields the answers to examples, `size` at a time. An example of None has {}.
 
@@ -54,10 +54,9 @@ def answers(
             stack.enter_context(locks.holding(locks.beside(out), out))
             partial = partial_file(out)
             found = _read(partial, MARK + identity)
-            lines = [MARK + identity, *map(json.dumps, found)]
-            atomic.write_text(partial, "".join(f"{line}\n" for line in lines))
+            atomic.write_text(partial, "\n".join([MARK + identity, *map(json.dumps, found), ""]))
             file = stack.enter_context(partial.open("a", encoding="utf-8"))
-        progress = stack.enter_context(Progress("predict", len(examples), "rows", quiet_seconds=QUIET_SECONDS))
+        progress = stack.enter_context(Progress("predict", len(examples), "rows", quiet_seconds=5.0))
         if done := sum(map(len, found)):
             progress.resume(done)
             progress.say(f"predict: {done:,} of {len(examples):,} rows are in {partial} already")

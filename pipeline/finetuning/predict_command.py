@@ -10,14 +10,14 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from common.errors import UserError, one_line
 from common.files import atomic, places
 from data_prep.corpus.documents import spelled
 from data_prep.text.vocabulary import MASK
 from pipeline.checkpoint.pooling import read_pooling
-from pipeline.finetuning import partial_answers
+from pipeline.finetuning.partial_answers import Answering, answers, identity_of, partial_file
 from pipeline.finetuning.predictor import Fill, Predictor, open_predictor
 from pipeline.tasks.files.rows import ExampleRow, check_columns
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     if args.mask:
         chunks: Iterable[Rows] = [fill_masks(args)]
     else:
-        chunks = answered(args, embed_texts(args) if args.embed else predict(args))
+        chunks = embed_texts(args) if args.embed else predict(args)
     if args.out == PIPE:
         for rows in chunks:
             write(PIPE, rows)
@@ -56,35 +56,30 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         write(args.out, rows)
         if not args.mask:
-            partial_answers.partial_file(Path(args.out)).unlink()
+            partial_file(Path(args.out)).unlink()
         print(f"wrote {args.out}: {len(rows):,} rows")
 
 
-class Work(NamedTuple):
-    """What is to be answered, and how.
+def answered(
+    args: argparse.Namespace,
+    predictor: Predictor,
+    rows: Sequence[Row],
+    examples: Sequence[Any],
+    answer: Answering,
+    *options: object,
+) -> Iterator[Rows]:
+    """The rows with the columns that `answer` gives for their examples, some batches at a time.
 
-    Attributes:
-        rows: of the table.
-        examples: what is read of each row; None if it cannot be read.
-        answer: gives the further columns of the rows of some examples.
-        identity: of the model and the options, see `partial_answers`.
+    `options` are what else decides these columns, see `partial_answers`.
     """
-
-    rows: Sequence[Row]
-    examples: Sequence[Any]
-    answer: Callable[[list[Any]], Sequence[partial_answers.Answer]]
-    identity: str
-
-
-def answered(args: argparse.Namespace, work: Work) -> Iterator[Rows]:
-    """The rows with their answers, some batches at a time."""
-    out, rows = None if args.out == PIPE else Path(args.out), iter(work.rows)
-    for found in partial_answers.answers(work.examples, work.answer, BATCHES * args.batch_size, out, work.identity):
-        yield [{**row, **one} for one, row in zip(found, rows)]
+    out, left = None if args.out == PIPE else Path(args.out), iter(rows)
+    identity = identity_of(predictor.model, predictor.vocabulary.pieces, args.batch_size, *options, *rows)
+    for some in answers(examples, answer, BATCHES * args.batch_size, out, identity):
+        yield [{**row, **found} for found, row in zip(some, left)]
 
 
-def predict(args: argparse.Namespace) -> Work:
-    """The prediction of each row of --input."""
+def predict(args: argparse.Namespace) -> Iterator[Rows]:
+    """The rows of --input with their predictions."""
     predictor = open_predictor(args.run)
     task = predictor.require_task()
     columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
@@ -93,30 +88,25 @@ def predict(args: argparse.Namespace) -> Work:
     _refuse_columns(table.rows, task.kind.record_names)
     examples = read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
 
-    def answer(some: list[Any]) -> list[partial_answers.Answer]:
+    def answer(some: list[Any]) -> list[dict[str, Any]]:
         by_id = predictor.answer(some, args.batch_size)
         return [by_id[example.id] for example in some]
 
-    options = (task.kind.name, task.labels, predictor.limits, columns, args.batch_size)
-    return Work(table.rows, examples, answer, _identity(predictor, table.rows, *options))
+    options = (task.kind.name, task.labels, predictor.limits, columns)
+    return answered(args, predictor, table.rows, examples, answer, *options)
 
 
-def embed_texts(args: argparse.Namespace) -> Work:
-    """The embedding of the text of each row of --input."""
+def embed_texts(args: argparse.Namespace) -> Iterator[Rows]:
+    """The rows of --input with the embedding of their text."""
     table, columns = read_rows(args.input), Columns(args.text_column or "text")
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, ("embedding",))
     texts, predictor = read_each(table, columns, lambda row: row.text(columns.text)), open_predictor(args.run)
 
-    def answer(some: list[Any]) -> list[partial_answers.Answer]:
+    def answer(some: list[Any]) -> list[dict[str, Any]]:
         return [{"embedding": vector} for vector in predictor.embed(some, args.batch_size).tolist()]
 
-    options = ("embed", read_pooling(predictor.place), columns, args.batch_size)
-    return Work(table.rows, texts, answer, _identity(predictor, table.rows, *options))
-
-
-def _identity(predictor: Predictor, rows: Sequence[Row], *options: object) -> str:
-    return partial_answers.identity_of(predictor.model, predictor.vocabulary.pieces, *options, *rows)
+    return answered(args, predictor, table.rows, texts, answer, columns, read_pooling(predictor.place))
 
 
 def fill_masks(args: argparse.Namespace) -> Rows:
