@@ -62,18 +62,14 @@ class Document:
     text: str
 
 
-# Thai to Tibetan, Burmese, Khmer; kana, Bopomofo; ideographs.
+# Scripts in which each character counts as a word: Thai to Tibetan, Burmese, Khmer; kana, Bopomofo; ideographs.
 _NO_SPACES = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3041-\u312f\u31a0-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"
 _OF_NO_SPACES, _WORD = re.compile(f"[{_NO_SPACES}]"), re.compile(rf"[{_NO_SPACES}]|[^\s{_NO_SPACES}]+")
 
 
 @dataclass
 class DocumentCounts:
-    """Counts over a set of documents; `text_bytes` counts UTF-8.
-
-    `words` are separated by white space. In scripts without spaces, such as those of Japanese and Thai, each character
-    counts as a word.
-    """
+    """Counts over a set of documents; `words` are separated by white space, `text_bytes` counts UTF-8."""
 
     documents: Count = 0
     words: Count = 0

@@ -43,7 +43,7 @@ from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
-from data_prep.sources.encodings import check_encoding, not_in
+from data_prep.sources.encodings import check_encoding
 from data_prep.sources.records import EMPTY, NO_TEXT, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language
@@ -173,12 +173,8 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
         skipped = f"skipped {', '.join(reasons) or 'nothing'}"
         if not total.documents:
             end_job(out, manifest.files)
-            causes = {
-                EMPTY: "--text-field",
-                NO_TEXT: "--text-field",
-                not_in(manifest.options.get("encoding")): "--encoding",
-            }
-            flag = next((causes[reason] for reason in manifest.skipped if reason in causes), "--source and --input")
+            flag = "--text-field" if {EMPTY, NO_TEXT} & manifest.skipped.keys() else "--source and --input"
+            flag = "--encoding" if f"not in {manifest.options.get('encoding')}" in manifest.skipped else flag
             raise UserError(f"--input holds no document ({skipped}); check {flag}")
         write_manifest(out, manifest)
         held_out = manifest.counts.get(HELD_OUT, DocumentCounts()).documents

@@ -83,11 +83,6 @@ class NotDecodedError(Exception):
     """A file gives no text; the message says why, in a few words from a fixed set."""
 
 
-def not_in(encoding: str | None) -> str:
-    """The reason of a file that is not in the encoding that --encoding names."""
-    return f"not in {encoding}"
-
-
 def check_encoding(name: str | None) -> None:
     """Raises UserError unless `name` is None or the name of an encoding of text that Python knows."""
     try:
@@ -113,7 +108,7 @@ def decode(content: bytes, language: str = ENGLISH, encoding: str | None = None)
         try:
             text = content.decode(encoding)
         except UnicodeError:
-            raise NotDecodedError(not_in(encoding)) from None
+            raise NotDecodedError(f"not in {encoding}") from None
     elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", errors="replace")
     else:

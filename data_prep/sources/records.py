@@ -116,9 +116,7 @@ class Records(Source):
         self.fields.check_columns(str(path), schema.names)
         kind = schema.field(self.fields.text).type
         if not re.search("string", str(kind)):
-            raise UserError(
-                f"{path}: column {self.fields.text!r} holds {kind}, not text; {choice('--text-field', schema.names)}"
-            )
+            raise UserError(f"{path}: column {self.fields.text!r} holds {kind}, not text; choose another --text-field")
         begin = size = 0
         for group in range(metadata.num_row_groups):
             size += metadata.row_group(group).total_byte_size
@@ -226,15 +224,12 @@ def check_first(path: Path, fields: Fields) -> None:
     for number, line in enumerate(lines(path), 1):
         if line.content is None or not line.content.isspace():
             item = parse_line(line.content, fields, path.name)
-            if (
-                isinstance(item, Skipped)
-                and item.reason == NO_TEXT
-                and isinstance(record := json.loads(line.content or b"null"), dict)
-            ):
+            reason = item.reason if isinstance(item, Skipped) else EMPTY
+            if reason == NO_TEXT and isinstance(record := json.loads(line.content or b"null"), dict):
                 fault = f"field {fields.text!r} holds no text" if fields.text in record else f"no field {fields.text!r}"
                 raise UserError(f"{path}, line {number}: {fault}; {choice('--text-field', record)}")
-            if isinstance(item, Skipped) and item.reason != EMPTY:
-                raise UserError(f"{path}, line {number}: {item.reason}; check --input, --source and --text-field")
+            if reason != EMPTY:
+                raise UserError(f"{path}, line {number}: {reason}; check --input, --source and --text-field")
             return
 
 
