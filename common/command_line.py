@@ -123,8 +123,11 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, argument: str, known: Sequence[str]) -> NoReturn:
         name = argument.partition("=")[0]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        raise UserError(f"unknown argument {name}; " + (f"did you mean {near[0]}?" if near else self._see_help()))
+        words = {flag.strip("-"): flag for flag in known}  # dashes that all flags have make none similar
+        near = difflib.get_close_matches(name.strip("-"), words, n=1, cutoff=0.5)
+        raise UserError(
+            f"unknown argument {name}; " + (f"did you mean {words[near[0]]}?" if near else self._see_help())
+        )
 
     def _see_help(self) -> str:
         return f"see `{self.prog} --help`"

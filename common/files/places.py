@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from common.errors import UserError
 
@@ -39,6 +40,13 @@ def check_new_file(path: Path) -> None:
     if not path.parent.is_dir():
         raise UserError(f"--out {path}: {path.parent} is not a directory; make it first")
     check_directory(path.parent)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a regular file for reading. Raises OSError for another one: opening a FIFO would wait for a writer."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return path.open("rb")
 
 
 def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:

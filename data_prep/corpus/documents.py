@@ -23,6 +23,7 @@ from common.files import checksums
 from common.files.atomic import replacing, write_text
 from common.files.checksums import FileEntry, content_checksum, file_checksum
 from common.files.json_files import Count
+from common.files.places import open_regular
 from data_prep.text import ENGLISH
 
 FORMAT_VERSION = 2
@@ -64,6 +65,11 @@ class Document:
     text: str
 
 
+# Scripts in which each character counts as a word: Thai to Tibetan, Burmese, Khmer; kana, Bopomofo; ideographs.
+_NO_SPACES = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3041-\u312f\u31a0-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"
+_OF_NO_SPACES, _WORD = re.compile(f"[{_NO_SPACES}]"), re.compile(rf"[{_NO_SPACES}]|[^\s{_NO_SPACES}]+")
+
+
 @dataclass
 class DocumentCounts:
     """Counts over a set of documents; `words` are separated by white space, `text_bytes` counts UTF-8."""
@@ -75,7 +81,8 @@ class DocumentCounts:
     def add(self, document: Document) -> None:
         """Counts `document`."""
         self.documents += 1
-        self.words += len(document.text.split())
+        text = document.text
+        self.words += len(_WORD.findall(text) if _OF_NO_SPACES.search(text) else text.split())
         self.text_bytes += len(document.text.encode())
 
     def merge(self, other: "DocumentCounts") -> None:
@@ -210,7 +217,7 @@ def writing_part(path: Path) -> Iterator[PartWriter]:
 @contextlib.contextmanager
 def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
     """Opens a Parquet file of any name. Arrow takes "run-12:30/a.parquet" for a URI, and no name that is not UTF-8."""
-    with path.open("rb") as opened, pq.ParquetFile(opened) as file:
+    with open_regular(path) as opened, pq.ParquetFile(opened) as file:
         yield file
 
 

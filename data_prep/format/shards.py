@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from common.errors import UserError, one_line
 from common.files.atomic import replacing
 from common.files.checksums import problem_of_file
+from common.files.places import open_regular
 from data_prep.format.pairs import Parts
 from data_prep.format.shard_manifest import ShardFile, ShardManifest, describe_file, read_manifest
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
@@ -67,7 +68,7 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
         # file descriptors.
         # Python opens it, because Arrow takes no name that is not UTF-8; Python's own mapping would keep it open.
         with (
-            path.open("rb") as file,
+            open_regular(path) as file,
             pa.memory_map(f"/dev/fd/{file.fileno()}") as source,
             pa.ipc.open_stream(source) as reader,
         ):

@@ -44,7 +44,7 @@ from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.encodings import check_encoding
-from data_prep.sources.records import Fields, Hub, Records
+from data_prep.sources.records import EMPTY, NO_TEXT, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language
 from data_prep.text.likeness import other_language
@@ -173,7 +173,9 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
         skipped = f"skipped {', '.join(reasons) or 'nothing'}"
         if not total.documents:
             end_job(out, manifest.files)
-            raise UserError(f"--input holds no document ({skipped}); check --source and --input")
+            flag = "--text-field" if {EMPTY, NO_TEXT} & manifest.skipped.keys() else "--source and --input"
+            flag = "--encoding" if f"not in {manifest.options.get('encoding')}" in manifest.skipped else flag
+            raise UserError(f"--input holds no document ({skipped}); check {flag}")
         write_manifest(out, manifest)
         held_out = manifest.counts.get(HELD_OUT, DocumentCounts()).documents
         print(

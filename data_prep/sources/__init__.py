@@ -13,8 +13,6 @@ documents. Where it cuts depends on the input alone.
 """
 
 import abc
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +20,8 @@ from typing import Any
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
+from data_prep.sources.opening import visible_files
 from data_prep.text import ENGLISH
-
-_HIDDEN = re.compile(r"(?:^|/)(?:[.~]|__MACOSX/)")  # names relative to --input
 
 
 @dataclass(frozen=True)
@@ -99,14 +96,11 @@ class Source(abc.ABC):
 
 
 def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> list[tuple[Path, str]]:
-    """Returns (path, name) of the file at `path`, or of those below it in the order of their names relative to it.
-
-    Links to directories are not followed. Directories that cannot be read are left out, and so are hidden files and
-    directories, which other programs make: `.ipynb_checkpoints`, `._a.txt`, `~$a.txt`, `__MACOSX`.
+    """Returns (path, name) of the file at `path`, or of the `visible_files` below it. A single file is always wanted.
 
     Args:
         path: a file, or a directory.
-        is_wanted: tells from the last part of a file's path whether it is wanted. A single file always is.
+        is_wanted: see `visible_files`.
         kind: of the files, for messages.
 
     Raises:
@@ -117,13 +111,6 @@ def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> lis
     if not path.is_dir():
         reason = "is not a regular file" if path.exists() else "does not exist"
         raise UserError(f"{path} {reason}; give a {kind}, or a directory of them")
-    files = [
-        (Path(folder, name), spelled(Path(folder, name).relative_to(path).as_posix()))
-        for folder, _, names in os.walk(path)
-        for name in names
-        if is_wanted(name) and Path(folder, name).is_file()
-    ]
-    files = [file for file in files if not _HIDDEN.search(file[1])]
-    if not files:
+    if not (files := visible_files(path, is_wanted)):
         raise UserError(f"{path} holds no {kind}; check --input and --source")
-    return sorted(files, key=lambda file: file[1])
+    return files

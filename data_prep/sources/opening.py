@@ -4,14 +4,18 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
+
+from common.errors import UserError
+from data_prep.corpus.documents import spelled
 
 COMPRESSED = r"(?:\.(?P<compression>gz|zst|xz|bz2))?$"
 """Regular expression for the end of a name, to be searched without regard to case."""
@@ -20,6 +24,7 @@ MAX_TEXT_BYTES = 64 << 20
 DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, lzma.LZMAError, pa.ArrowException)
 """What the readers raise for damaged content."""
 _SKIPPED_BYTES = 1 << 20
+_HIDDEN = re.compile(r"(?:^|/)(?:[.~]|__MACOSX/)")  # names relative to a directory
 
 
 class Line(NamedTuple):
@@ -49,6 +54,31 @@ def open_input(path: Path) -> BinaryIO:
         return io.BufferedReader(pa.CompressedInputStream(path.open("rb"), "zstd"))
     opener: Any = {"gz": gzip.open, "xz": lzma.open, "bz2": bz2.open, "": open}[kind]
     return opener(path, "rb")
+
+
+def visible_files(directory: Path, is_wanted: Callable[[str], object]) -> list[tuple[Path, str]]:
+    """Returns (path, name) of the regular files below a directory, in the order of their names relative to it.
+
+    Links to directories are not followed. Directories that cannot be read are left out, and so are hidden files and
+    directories, which other programs make: `.ipynb_checkpoints`, `._a.txt`, `~$a.txt`, `__MACOSX`.
+
+    Args:
+        is_wanted: tells from the last part of a file's path whether it is wanted.
+    """
+    files = [
+        (Path(folder, name), spelled(Path(folder, name).relative_to(directory).as_posix()))
+        for folder, _, names in os.walk(directory)
+        for name in names
+        if is_wanted(name) and Path(folder, name).is_file()
+    ]
+    return sorted((file for file in files if not _HIDDEN.search(file[1])), key=lambda file: file[1])
+
+
+def check_regular(directory: Path) -> None:
+    """Raises UserError for a FIFO or the like below a directory: a library that opens it would wait for ever."""
+    for path in directory.rglob("*"):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UserError(f"{path} is no regular file; remove it")
 
 
 def is_of_the_system(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from data_prep.sources.opening import (
     COMPRESSED,
     DAMAGE,
     MAX_TEXT_BYTES,
+    check_regular,
     compression,
     is_of_the_system,
     lines,
@@ -37,7 +38,7 @@ _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _TASK_FILE = re.compile(rf"\.(?:tsv|csv|txt|json|jsonl){COMPRESSED}", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
-EMPTY = "no text"
+EMPTY, NO_TEXT = "no text", "no field of text"
 MAX_NAMES_SHOWN = 20
 
 
@@ -62,10 +63,14 @@ class Fields:
 
     def check_columns(self, place: str, columns: Sequence[str]) -> None:
         """Raises UserError unless the columns of a file or dataset have all names."""
-        for column in self.columns:
-            if (times := columns.count(column)) != 1:
-                shown = ", ".join(columns[:MAX_NAMES_SHOWN])
-                raise UserError(f"{place} has {times} columns called {column!r}; choose --text-field among {shown}")
+        for flag, column in (("--text-field", self.text), ("--id-field", self.id), ("--title-field", self.title)):
+            if column is not None and (times := columns.count(column)) != 1:
+                raise UserError(f"{place} has {times} columns called {column!r}; {choice(flag, columns)}")
+
+
+def choice(flag: str, names: Iterable[str]) -> str:
+    """What to do if a flag names no field or column, with the first ones that there are."""
+    return f"choose {flag} among {', '.join(map(str, itertools.islice(names, MAX_NAMES_SHOWN))) or 'other data'}"
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,9 @@ class Hub(Source):
         super().__init__()
         self.subset, self.split, self.fields = subset, split, fields
         for name in names:
+            if _FILE.search(name) and Path(name).is_file():
+                raise UserError(f"{name} is a file, not a dataset; read it by --source jsonl")
+            check_regular(Path(name))
             dataset = self._open(name)
             with _explaining(name):
                 columns = dataset.column_names or list(next(iter(dataset), {}))
@@ -216,8 +224,12 @@ def check_first(path: Path, fields: Fields) -> None:
     for number, line in enumerate(lines(path), 1):
         if line.content is None or not line.content.isspace():
             item = parse_line(line.content, fields, path.name)
-            if isinstance(item, Skipped) and item.reason != EMPTY:
-                raise UserError(f"{path}, line {number}: {item.reason}; check --input, --source and --text-field")
+            reason = item.reason if isinstance(item, Skipped) else EMPTY
+            if reason == NO_TEXT and isinstance(record := json.loads(line.content or b"null"), dict):
+                fault = f"field {fields.text!r} holds no text" if fields.text in record else f"no field {fields.text!r}"
+                raise UserError(f"{path}, line {number}: {fault}; {choice('--text-field', record)}")
+            if reason != EMPTY:
+                raise UserError(f"{path}, line {number}: {reason}; check --input, --source and --text-field")
             return
 
 
@@ -244,7 +256,7 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
     if text is None:
         return Skipped(place, EMPTY)
     if not isinstance(text, str) or text is record:
-        return Skipped(place, "no field of text")
+        return Skipped(place, NO_TEXT)
     if len(text) > MAX_TEXT_BYTES:  # a record of Parquet or of the hub
         return Skipped(place, "too long")
     paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())

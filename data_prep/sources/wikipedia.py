@@ -32,6 +32,7 @@ _BLOCK_MARK = 0x314159265359
 _END_MARK = 0x177245385090
 _MARK_BITS = 48
 _TAIL_BYTES = 11  # the end mark, 32 bits of checksum, and padding to a whole byte
+_PACKED = (b"\x1f\x8b", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\3\4")  # gzip, 7z, zstd, xz, zip
 _KIND = "MediaWiki export (.xml or .xml.bz2)"
 
 
@@ -119,6 +120,7 @@ def check_export(path: Path) -> bytes:
     head = head.partition(_PAGE)[0]
     if b"<mediawiki" not in head:
         reason = "damaged at its start; download it again" if bzip2 and not head else "no MediaWiki export"
+        reason = "packed in another way than bzip2; unpack it" if head.startswith(_PACKED) else reason
         raise UserError(f"{path} is {reason}; check --source and --input")
     tail = b"".join(content or b"" for _, content in chunks(path, max(0, path.stat().st_size - (2 << 20)), bzip2))
     if not tail.rstrip().endswith(b"</mediawiki>"):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from common.errors import UserError
 from common.files.json_files import Count, Positive, Probability, read_as
 from common.text import markdown_table
-from data_prep.sources.opening import COMPRESSED
+from data_prep.sources.opening import COMPRESSED, visible_files
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from pipeline.analysis.sentence_scores import ScoreKind, score_sentences
@@ -113,9 +113,13 @@ def read_pairs(path: Path, limit: int | None = None) -> list[Pair]:
     """
     files = [path]
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if _FILE.search(file.name))
+        files = [file for file, name in visible_files(path, _FILE.search) if "/" not in name]
         if not files:
             raise UserError(f"{path} holds no .jsonl file; name the directory of BLiMP's files, or one file")
+        names: dict[str, str] = {}
+        for file in files:
+            if (first := names.setdefault(_FILE.sub("", file.name), file.name)) != file.name:
+                raise UserError(f"{file} holds the pairs of {first} again; remove one")
     pairs: list[Pair] = []
     counts: Counter[tuple[str, str]] = Counter()
     for file in files:

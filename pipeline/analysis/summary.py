@@ -21,6 +21,8 @@ from pipeline.training.evaluations import parts_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_OF_HELD_OUT = ("mlm_loss", "mlm_unigram_entropy", "mlm_accuracy", "predictions")
+"""What each held-out set has, whatever the objective."""
 SIZE, DOTS_PER_INCH = (10, 4), 100
 _MARK = "albert-pretraining curves"
 """Stands in each picture, in the field Software: only such a file is replaced."""
@@ -69,6 +71,7 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
     newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
     for name, metrics in parts_of(newest, names_of_held_out(settings)).items():
+        metrics_file.check_numbers(directory, metrics, _OF_HELD_OUT)
         rows |= _of_held_out(name or "held-out", metrics, settings.objective)
     rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.engine.precision}"
     rows["time"] = f"{last('seconds', training):.0f} s on {quantity(settings.engine.world_size, 'rank')}"
@@ -94,8 +97,9 @@ def _of_held_out(name: str, metrics: Mapping[str, float], objective: str) -> dic
     for task in (objective, "nsp" if objective == "sop" else "sop"):  # both, as in Table 5 of the paper
         value, low, high = (100 * metrics.get(f"{task}_accuracy{end}", math.nan) for end in ("", "_low", "_high"))
         if not math.isnan(value):
+            pairs = metrics.get("pairs", math.nan)
             interval = f"95 % interval {low:.1f} to {high:.1f}"
-            rows[f"{name} {task.upper()} accuracy"] = f"{value:.1f} % ({interval}) of {metrics['pairs']:,.0f} pairs"
+            rows[f"{name} {task.upper()} accuracy"] = f"{value:.1f} % ({interval}) of {pairs:,.0f} pairs"
     return rows
 
 
@@ -160,8 +164,7 @@ def curves_of(run: Path) -> "Figure":
             entropy = "unigram entropy" if number == 0 else None
             losses.axhline(entropies[-1], linestyle="--", color=color, alpha=0.5, label=entropy)
         key = f"{prefix}{settings.objective}_accuracy"
-        steps, middle = _points(evaluations, key)
-        low, high = (_points(evaluations, f"{key}_{end}")[1] for end in ("low", "high"))
+        steps, middle, low, high = _points(evaluations, key, f"{key}_low", f"{key}_high")
         reach = [[at - end for at, end in zip(middle, low)], [end - at for at, end in zip(middle, high)]]
         interval = f"{held_out}, with its 95 % interval"
         accuracies.errorbar(steps, middle, yerr=reach, marker="o", capsize=3, color=color, label=interval)
@@ -173,7 +176,7 @@ def curves_of(run: Path) -> "Figure":
     return figure
 
 
-def _points(records: list[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
-    """The steps and the values of the records that have this number."""
-    having = [record for record in records if record.get(name) is not None]
-    return [record["step"] for record in having], [record[name] for record in having]
+def _points(records: list[dict[str, float]], *names: str) -> list[list[float]]:
+    """The steps, and the values by name, of the records that have all these numbers."""
+    having = [record for record in records if all(record.get(name) is not None for name in names)]
+    return [[record[name] for record in having] for name in ("step", *names)]

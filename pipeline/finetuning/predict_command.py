@@ -8,14 +8,17 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from common.errors import UserError, one_line
 from common.files import atomic, places
+from data_prep.corpus.documents import spelled
 from data_prep.text.vocabulary import MASK
-from pipeline.finetuning.predictor import Fill, open_predictor
+from pipeline.checkpoint.pooling import read_pooling
+from pipeline.finetuning.partial_answers import Answering, answers, identity_of, partial_file
+from pipeline.finetuning.predictor import Fill, Predictor, open_predictor
 from pipeline.tasks.files.rows import ExampleRow, check_columns
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
 from pipeline.tasks.task import Columns, Task
@@ -25,6 +28,9 @@ PIPE = "-"
 
 MAX_FAULTS = 10
 """Rows that are named on stderr because they cannot be read."""
+
+BATCHES = 16
+"""Of a chunk, which is lost if the command is interrupted."""
 
 Rows = Sequence[dict[str, Any]]
 T = TypeVar("T")
@@ -38,14 +44,41 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
     if args.out is not None:
         check_output(args.out)
-    rows = embed_texts(args) if args.embed else fill_masks(args) if args.mask else predict(args)
+    if args.mask:
+        chunks: Iterable[Rows] = [fill_masks(args)]
+    else:
+        chunks = embed_texts(args) if args.embed else predict(args)
+    if args.out == PIPE:
+        for rows in chunks:
+            write(PIPE, rows)
+        return
+    rows = [row for some in chunks for row in some]
     if args.out is not None:
         write(args.out, rows)
-        if args.out != PIPE:
-            print(f"wrote {args.out}: {len(rows):,} rows")
+        if not args.mask:
+            partial_file(Path(args.out)).unlink()
+        print(f"wrote {args.out}: {len(rows):,} rows")
 
 
-def predict(args: argparse.Namespace) -> Rows:
+def answered(
+    args: argparse.Namespace,
+    predictor: Predictor,
+    rows: Sequence[Row],
+    examples: Sequence[Any],
+    answer: Answering,
+    *options: object,
+) -> Iterator[Rows]:
+    """The rows with the columns that `answer` gives for their examples, some batches at a time.
+
+    `options` are what else decides these columns, see `partial_answers`.
+    """
+    out, left = None if args.out == PIPE else Path(args.out), iter(rows)
+    identity = identity_of(predictor.model, predictor.vocabulary.pieces, args.batch_size, *options, *rows)
+    for some in answers(examples, answer, BATCHES * args.batch_size, out, identity):
+        yield [{**row, **found} for found, row in zip(some, left)]
+
+
+def predict(args: argparse.Namespace) -> Iterator[Rows]:
     """The rows of --input with their predictions."""
     predictor = open_predictor(args.run)
     task = predictor.require_task()
@@ -54,24 +87,33 @@ def predict(args: argparse.Namespace) -> Rows:
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, task.kind.record_names)
     examples = read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
-    by_id = predictor.answer([example for example in examples if example is not None], args.batch_size)
-    return [{**row, **({} if example is None else by_id[example.id])} for row, example in zip(table.rows, examples)]
+
+    def answer(some: list[Any]) -> list[dict[str, Any]]:
+        by_id = predictor.answer(some, args.batch_size)
+        return [by_id[example.id] for example in some]
+
+    options = (task.kind.name, task.labels, predictor.limits, columns)
+    return answered(args, predictor, table.rows, examples, answer, *options)
 
 
-def embed_texts(args: argparse.Namespace) -> Rows:
+def embed_texts(args: argparse.Namespace) -> Iterator[Rows]:
     """The rows of --input with the embedding of their text."""
     table, columns = read_rows(args.input), Columns(args.text_column or "text")
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, ("embedding",))
-    texts = read_each(table, columns, lambda row: row.text(columns.text))
-    found = iter(open_predictor(args.run).embed([text for text in texts if text is not None], args.batch_size).tolist())
-    return [{**row, **({} if text is None else {"embedding": next(found)})} for row, text in zip(table.rows, texts)]
+    texts, predictor = read_each(table, columns, lambda row: row.text(columns.text)), open_predictor(args.run)
+
+    def answer(some: list[Any]) -> list[dict[str, Any]]:
+        return [{"embedding": vector} for vector in predictor.embed(some, args.batch_size).tolist()]
+
+    return answered(args, predictor, table.rows, texts, answer, columns, read_pooling(predictor.place))
 
 
 def fill_masks(args: argparse.Namespace) -> Rows:
     """The most likely pieces in the masks of each --mask. Prints them if there is no --out."""
     predictor = open_predictor(args.run)
-    filled = list(zip(args.mask, predictor.fill_mask(args.mask, args.top_k)))
+    texts = list(map(spelled, args.mask))  # as the shell wrote them, also where Python's encoding is ASCII
+    filled = list(zip(texts, predictor.fill_mask(texts, args.top_k)))
     if args.out is None:
         print("\n".join(line for text, fills in filled for line in shown_fills(text, fills)))
     return [

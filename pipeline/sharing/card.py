@@ -73,6 +73,7 @@ def model_card(
     settings, task, is_bert = read_settings(run.directory), run.task, bert.can_express(model.config)
     pretraining = settings.pretraining if isinstance(settings, FinetuneSettings) else settings
     trained = [line for line in metrics_file.read_records(run.directory, "train") if line["step"] <= step]
+    metrics_file.check_numbers(run.directory, trained[-1] if trained else {}, ("seconds", "tokens") if trained else ())
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == "other" else None,

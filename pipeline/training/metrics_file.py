@@ -1,7 +1,7 @@
 """Reads `metrics.jsonl`, and drops the records that a run will write again."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from common.files.json_files import parse_object, read_bytes
 METRICS = "metrics.jsonl"
 MAX_METRICS_BYTES = 4 << 30
 MAX_VALUE = 1e300
+OF_TENSORS = "trust_ratios"
+"""The one metric that is an object: a number for each tensor."""
 _REMEDY = "restore it, or move it away"
 
 
@@ -37,14 +39,15 @@ def _complete_records(run: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         step = record.get("step")
         if isinstance(step, bool) or not isinstance(step, int) or not isinstance(record.get("split"), str):
             raise UserError(f"{path}, line {number}, has no step or no split; {_REMEDY}")
-        if wrong := next((name for name, value in record.items() if name != "split" and not _is_metric(value)), None):
+        values = {name: value for name, value in record.items() if name != "split"}
+        if wrong := next((name for name, value in values.items() if not _is_metric(value, name == OF_TENSORS)), None):
             raise UserError(f"{path}, line {number}: {wrong!r:.80} is no number; {_REMEDY}")
         yield line, record
 
 
-def _is_metric(value: Any) -> bool:
-    """Whether a value is a number that fits a float, null, or an object of these."""
-    if isinstance(value, dict):
+def _is_metric(value: Any, may_be_object: bool = False) -> bool:
+    """Whether a value is a number that fits a float, null, or an object of these where one may be."""
+    if may_be_object and isinstance(value, dict):
         return all(map(_is_metric, value.values()))
     return value is None or (isinstance(value, int | float) and abs(value) <= MAX_VALUE)
 
@@ -55,6 +58,12 @@ def read_records(run: Path, split: str) -> list[dict[str, Any]]:
     Raises UserError for a file that cannot be read.
     """
     return [record for _, record in _complete_records(run) if record["split"] == split]
+
+
+def check_numbers(run: Path, record: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises UserError if a record of a run, or a part of one, lacks a number of `names`."""
+    if lost := next((name for name in names if record.get(name) is None), None):
+        raise UserError(f"{run / METRICS} lacks {lost!r} where it is needed; {_REMEDY}")
 
 
 def last_record(run: Path, split: str) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,3 +115,12 @@ def test_numbers_are_read_within_their_bounds(
     for text in outside:
         with pytest.raises(argparse.ArgumentTypeError, match=f"{text} is not "):
             read(text)
+
+
+def test_a_flag_is_near_another_by_its_letters_and_not_by_its_dashes() -> None:
+    parser = Parser(prog="x")
+    parser.add_argument("--nodes")
+    unknown = "see `x --help`"
+    for given, said in (("--node", "did you mean --nodes?"), ("--init", unknown), ("--steps", unknown)):
+        with pytest.raises(UserError, match=f"unknown argument {given}; {re.escape(said)}"):
+            parser.parse_all([given, "a"])

@@ -5,6 +5,7 @@ and one passage in each file. JSON Lines with one passage of RACE in each line a
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
+from data_prep.sources.opening import visible_files
 from pipeline.tasks.files.rows import read_examples
 from pipeline.tasks.files.tables import Row, Table, dataset_rows, load_json, read_text
 from pipeline.tasks.kinds.answers import AnswersById
@@ -137,7 +139,8 @@ class RaceFiles(TaskFiles):
         """See `TaskFiles.find`."""
         splits = {}
         for split in ("train", "dev", "test"):
-            files = sorted((directory / split).rglob("*.txt"), key=_order) or sorted(directory.glob(f"{split}*.jsonl"))
+            texts = [path for path, _ in visible_files(directory / split, re.compile(r"\.txt$").search)]
+            files = sorted(texts, key=_order) or sorted(directory.glob(f"{split}*.jsonl"))
             if files:
                 splits[split] = files
         return splits

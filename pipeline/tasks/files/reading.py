@@ -6,6 +6,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files.places import plain_name
+from data_prep.sources.opening import check_regular
 from pipeline.tasks.task import Splits, Task
 
 
@@ -96,6 +97,7 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
     import datasets  # takes seconds to import, and only this source needs it
 
     datasets.utils.logging.disable_progress_bar()
+    check_regular(Path(name))
     try:
         if (Path(name) / "dataset_dict.json").exists():
             found = datasets.load_from_disk(name)

@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import UserError
 from common.files import places
-from common.files.places import plain_name
+from common.files.places import open_regular, plain_name
 
 
 def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
@@ -45,3 +45,12 @@ BAD = ["", ".", "..", "../victim", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb",
 def test_other_names_are_refused_in_one_line(name: object) -> None:
     with pytest.raises(UserError, match=r"file\.json names"):
         plain_name(name, "file.json")
+
+
+def test_a_fifo_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.parquet")
+    with pytest.raises(OSError, match="is no regular file"):
+        open_regular(tmp_path / "a.parquet")
+    (tmp_path / "b").write_bytes(b"x")
+    with open_regular(tmp_path / "b") as file:
+        assert file.read() == b"x"

@@ -106,3 +106,11 @@ def test_manifests_that_name_other_files_are_refused(
         (directory / manifest).write_text(json.dumps(content | {"xxh3_128": content_checksum(content)}))
         with pytest.raises(UserError, match=message):
             read(directory)
+
+
+def test_a_character_counts_as_a_word_where_there_are_no_spaces() -> None:
+    counts = DocumentCounts()
+    for text in ("日本語です。", "ไทย", "two words", "한국어 단어", "Tokyo は 東京"):
+        counts.add(Document("a", "", text))
+    # 5 characters and a full stop; 3; 2; 2 as Korean has spaces; 1 + 1 + 2
+    assert counts.words == 6 + 3 + 2 + 2 + 4

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from common.errors import UserError
+from data_prep.corpus.documents import opened_part
 from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.format.pairs import Parts
@@ -204,3 +205,11 @@ def test_a_row_whose_parts_are_not_its_tokens_is_named(tmp_path: Path, shard_dir
     )
     with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):
         shards.read_checked(path, 2, manifest)
+
+
+def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(UserError, match=r"a cannot be read as a shard .*is no regular file"):
+        shards.map_shard(tmp_path / "a", 1)
+    with pytest.raises(UserError, match="is no regular file"), opened_part(tmp_path / "a"):
+        pass

@@ -108,6 +108,14 @@ def interrupt(*arguments: object) -> None:
         (["--source", "books", "--input", "nothing"], "nothing does not exist"),
         (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is no MediaWiki export"),
         (["--source", "books", "--input", "noise.txt"], r"--input holds no document \(skipped 1 not a text file\)"),
+        (
+            ["--source", "text", "--input", "e.txt", "--encoding", "ascii"],
+            r"\(skipped 1 not in ascii\); check --encoding",
+        ),
+        (
+            ["--source", "jsonl", "--input", "a.jsonl", "--text-field", "b"],
+            r"\(skipped 1 no text\); check --text-field",
+        ),
         (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out: 1 is not at least 0 and below 1"),
         (["--source", "books", "--input", "a.txt", "--id-field", "x"], "--id-field means nothing to --source books"),
         (["--source", "books", "--input", "large.txt"], r"large\.txt has 65 MB, more than one book; split it"),
@@ -116,6 +124,8 @@ def interrupt(*arguments: object) -> None:
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("It is a text.")
+    (tmp_path / "e.txt").write_text("It is a café.", encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "b": null}\n')
     (tmp_path / "noise.txt").write_bytes(bytes(100))
     (tmp_path / "large.txt").write_bytes(bytes(65 << 20))
     with pytest.raises(UserError, match=message):

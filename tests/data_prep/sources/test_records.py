@@ -129,9 +129,12 @@ def test_a_bad_line_is_skipped_but_for_the_first(tmp_path: Path, suffix: str, li
             Document(f"a.jsonl{suffix}:{16 + len(line)}", "", "It is so."),
         ]
     write("", line, '{"text": "é"}')
-    with pytest.raises(
-        UserError, match=rf"a\.jsonl{suffix}, line 2: {reason}; check --input, --source and --text-field"
-    ):
+    fault = (
+        "(no field|field) 'text'.*; choose"
+        if "field" in reason and line[0] == "{"
+        else f"{reason}; check --input, --source and"
+    )
+    with pytest.raises(UserError, match=rf"a\.jsonl{suffix}, line 2: {fault} --text-field"):
         Records([path], Fields(), 1 << 20)
 
 
@@ -171,6 +174,33 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"words": ["a"]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet has 0 columns called 'text'; choose --text-field among words"):
         Records([tmp_path], Fields(), 1)
+
+
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        ({"title": "a", "content": "b"}, "no field 'body'; choose --text-field among title, content"),
+        ({"body": 5, "content": "b"}, "field 'body' holds no text; choose --text-field among body, content"),
+        ({}, "no field 'body'; choose --text-field among other data"),
+    ],
+)
+def test_the_fields_that_there_are_are_named(tmp_path: Path, record: dict[str, Any], fault: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    with pytest.raises(UserError, match=rf"a\.jsonl, line 1: {fault}$"):
+        Records([tmp_path], Fields(text="body"), 1)
+
+
+def test_each_column_is_blamed_on_its_flag(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a"], "page": ["b"]}), tmp_path / "a.parquet")
+    for flag, fields in (("--id-field", Fields(id="no")), ("--title-field", Fields(title="no"))):
+        with pytest.raises(UserError, match=f"has 0 columns called 'no'; choose {flag} among text, page"):
+            Records([tmp_path], fields, 1)
+
+
+def test_a_file_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "It is so."}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl is a file, not a dataset; read it by --source jsonl"):
+        Hub([str(tmp_path / "a.jsonl")], None, "train", Fields())
 
 
 def test_a_column_without_text_is_named_before_anything_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Exports: which pages become documents, with any work units, and messages for files that are no exports."""
 
 import bz2
+import gzip
 import random
 import re
 from pathlib import Path
@@ -201,6 +202,12 @@ BOMB = '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     ("name", "content", "reason"),
     [
         ("a.xml", b"<html><body>It is a page.</body></html>", "is no MediaWiki export"),
+        (
+            "a.xml.gz",
+            gzip.compress(export(page(1, "A", "It is.")).encode()),
+            "is packed in another way than bzip2; unpack",
+        ),
+        ("a.xml.7z", b"7z\xbc\xaf\x27\x1c" + bytes(99), "is packed in another way than bzip2; unpack"),
         ("a.xml", (HEAD + page(1, "A", "It is.")).encode(), "is cut off"),
         ("a.xml.bz2", bz2.compress(export(page(1, "A", "It is.")).encode())[:-5], "is cut off"),
         ("a.xml.bz2", bz2.compress((HEAD + page(1, "A", "It is.")).encode()), "is cut off"),

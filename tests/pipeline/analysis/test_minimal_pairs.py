@@ -94,6 +94,15 @@ def test_mistakes_in_a_file(content, message, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_hidden_files_and_copies_in_a_directory(tmp_path):
+    (tmp_path / "b.jsonl").write_bytes(lines(own(0)))
+    (tmp_path / "._b.jsonl").write_bytes(b"\0\5\x16\7")
+    assert len(read_pairs(tmp_path)) == 1
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines(own(0))))
+    with pytest.raises(UserError, match=r"b\.jsonl\.gz holds the pairs of b\.jsonl again; remove one"):
+        read_pairs(tmp_path)
+
+
 def test_a_directory_without_pairs(tmp_path):
     with pytest.raises(UserError, match=r"holds no \.jsonl file; name the directory of BLiMP's files, or one file"):
         read_pairs(tmp_path)

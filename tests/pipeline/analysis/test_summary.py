@@ -1,6 +1,7 @@
 """The table of a run."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,24 @@ def test_the_curves_are_the_records(tmp_path):
     with pytest.raises(UserError, match="there is no directory"):
         draw_curves(tmp_path / "base", tmp_path / "none" / "a.png")
     assert str(tmp_path / "curves.png") in summarise(tmp_path / "base", tmp_path, tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("value", [None, {"a": 1.0}, "absent"])
+def test_records_that_were_changed_by_hand_are_one_line_at_most(tmp_path, value):
+    log_run(tmp_path, 0, 60)
+    given, refused = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()], set()
+    for name in {name for record in given for name in record}:
+        changed = [record if value == "absent" else record | {name: value} for record in given]
+        if value == "absent":
+            changed = [{key: record[key] for key in record if key != name} for record in given]
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in changed))
+        for command in (lambda: summarise(tmp_path, tmp_path), lambda: curves_of(tmp_path)):
+            try:
+                command()
+            except UserError:
+                refused.add(name)
+    assert {"step", "split"} <= refused
+    assert "mlm_unigram_entropy" in refused or value is None  # null is a number that was not finite
 
 
 def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 from torch.nn.functional import cosine_similarity
 
@@ -255,3 +256,14 @@ def test_directions_without_words_are_the_first_axes() -> None:
     words = encoder.embeddings.projection(encoder.embeddings.word_embeddings.weight).detach()
     torch.testing.assert_close(words @ found[:2].T @ found[:2], words, rtol=0, atol=1e-6)
     torch.testing.assert_close(found[4:], torch.eye(8)[4:6], rtol=0, atol=1e-6)
+
+
+def test_a_teacher_whose_weights_are_not_finite_is_named(corpus, tmp_path) -> None:
+    directory = trained_models.export(tmp_path / "teacher", corpus.vocabulary)
+    assert student.find_teacher(directory, ["states=1"]) is not None
+    tensors = load_file(directory / "model.safetensors")
+    name = sorted(tensors)[3]
+    tensors[name].view(-1)[-1] = torch.nan
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"--teacher .*teacher: \S+ holds NaN or infinity; name another model"):
+        student.find_teacher(directory, ["states=1"])

@@ -178,3 +178,16 @@ def test_the_languages_are_those_of_the_text(corpus, tmp_path):
         assert ModelCard(exported(tmp_path, name, tmp_path / "out" / name)).data.to_dict().get("language") == expected
         words = ("--language", "fr")
         assert ModelCard(exported(tmp_path, name, tmp_path / "fr" / name, *words)).data.to_dict()["language"] == ["fr"]
+
+
+@pytest.mark.parametrize("name", ["seconds", "tokens"])
+def test_a_record_that_lacks_a_figure_is_one_line(corpus, tmp_path, capsys, name):
+    run = runs.pretraining(tmp_path / "run", corpus.vocabulary, (1,), recorded=runs.RECORDED)
+    runs.metrics(run, {1: 6.0})
+    file = run / "metrics.jsonl"
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert any(name in record for record in records)
+    kept = [{key: value for key, value in record.items() if key != name} for record in records]
+    file.write_text("".join(json.dumps(record) + "\n" for record in kept))
+    assert export.main(["--run", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert f"metrics.jsonl lacks {name!r} where it is needed; restore it" in capsys.readouterr().err

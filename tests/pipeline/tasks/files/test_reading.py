@@ -1,6 +1,7 @@
 """The official files of SQuAD and RACE, data sets of the library, and the errors for broken files."""
 
 import json
+import os
 
 import datasets
 import pytest
@@ -188,3 +189,18 @@ def test_names_on_the_hub(monkeypatch):
     with pytest.raises(UserError, match="no column"):
         reading.read(TASKS["race"], "race")
     assert asked == [("glue", "mnli"), ("glue", "ax"), ("someone/mnli", None), ("race", "all")]
+
+
+def test_hidden_files_are_no_passages_and_a_fifo_is_refused(tmp_path):
+    passage = {"article": "a", "questions": ["q"], "options": [["w", "x", "y", "z"]], "answers": ["A"], "id": "1"}
+    for split in ("train", "dev", "test"):
+        (tmp_path / "race" / split / "high").mkdir(parents=True)
+        (tmp_path / "race" / split / "high" / "1.txt").write_text(json.dumps(passage))
+        (tmp_path / "race" / split / "high" / "._1.txt").write_bytes(b"\0\5\x16\7")
+    assert [len(examples) for examples in reading.read(TASKS["race"], str(tmp_path / "race")).values()] == [1, 1, 1]
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict({"a": [1]})}).save_to_disk(tmp_path / "saved")
+    (arrow,) = (tmp_path / "saved").rglob("*.arrow")
+    arrow.unlink()
+    os.mkfifo(arrow)
+    with pytest.raises(UserError, match=r"data-00000-of-00001\.arrow is no regular file; remove it"):
+        reading.read(TASKS["rte"], str(tmp_path / "saved"))
