@@ -50,7 +50,6 @@ def prepare(output: Path, recipes: Sequence[Recipe], summarise: Callable[[], Non
     """
     for recipe in recipes:
         settings, at = recipe.settings, recipe.settings.flags.output
-        workarounds.check_version()
         trackers.check(settings.flags.track)
         run_directory.check_same_settings(at, settings.record())
         run_directory.check_output(at, recipe.reopens)
