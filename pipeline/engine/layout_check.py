@@ -78,13 +78,14 @@ def _check_slices(engine: DeepSpeedEngine, slices: list[TensorSlice]) -> list[li
 @torch.no_grad()
 def _differing_tensor(engine: DeepSpeedEngine, slices: list[TensorSlice]) -> str:
     """The first tensor of which this rank's slice has other values than the model; "" if there is none. Collective."""
-    differs = []
+    differing = []
     for slice_, parameter in zip(slices, engine.module.parameters(), strict=True):
         with deepspeed.zero.GatheredParameters([parameter], enabled=zero_layout.stage(engine) == 3):
             weights = parameter.detach().reshape(-1)[slice_.start : slice_.start + slice_.length]
-            differs.append((weights != slice_.weight.to(weights.dtype)).any())
-    found = torch.stack(differs).tolist()
-    return next((slice_.name for slice_, is_other in zip(slices, found) if is_other), "")
+            is_inside = slice_.offset + slice_.length <= slice_.flat.numel()
+            if not is_inside or not torch.equal(weights, slice_.weight.to(weights.dtype)):
+                differing.append(slice_.name)
+    return differing[0] if differing else ""
 
 
 def _check_first_ratios(engine: DeepSpeedEngine, slices: list[TensorSlice], parts: list[list[tuple[int, int]]]) -> None:
