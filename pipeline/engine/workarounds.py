@@ -37,7 +37,6 @@ def apply(engine: DeepSpeedEngine) -> None:
     """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.layout_check.attach` calls it."""
     undo_first_step(engine)
     grow_loss_scale_after_step(engine)
-    step_without_autograd(engine)
     clip_by_exact_norm(engine)
     step_in_few_passes(engine)
     skip_sums_of_one_rank(engine)
@@ -71,7 +70,6 @@ def grow_loss_scale_after_step(engine: DeepSpeedEngine) -> None:
         nonlocal clean
         clean = not has_overflow
         if has_overflow:
-            optimizer._global_grad_norm = math.inf  # 0.18 leaves that of the step before
             try:
                 scaler.update_scale(True)
             except Exception as error:  # runtime/fp16/loss_scaler.py has no class of its own for it
@@ -86,12 +84,6 @@ def grow_loss_scale_after_step(engine: DeepSpeedEngine) -> None:
 
     optimizer._update_scale = update_scale
     optimizer.step = step_then_grow
-
-
-def step_without_autograd(engine: DeepSpeedEngine) -> None:
-    """Makes ZeRO's step gather the weights without autograd: torch 2.13 refuses what 0.18.9 does there in fp32."""
-    if engine.zero_optimization_stage() > 0:
-        engine.optimizer.step = torch.no_grad()(engine.optimizer.step)
 
 
 def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:

@@ -49,6 +49,7 @@ def refusals(stage: int) -> dict[str, str]:
     found["values"] = refusal(stage, mock.patch.object(workarounds, "apply", wrong_values))
     found["name"] = refusal(stage, mock.patch.object(workarounds, "apply", lambda engine: engine.gone))
     found["ratio"] = refusal(stage, mock.patch.object(Lamb, "_sum_over_ranks", lambda lamb, squares: squares * squares))
+    found["old"] = refusal(stage, mock.patch.object(deepspeed, "__version__", "0.18.9+local"))
     found["right"] = refusal(stage, mock.patch.object(deepspeed, "__version__", "0.99.1+local"))
     return found
 
@@ -72,6 +73,8 @@ def refusal(stage: int, patch: Any) -> str:
 def test_a_wrong_layout_is_refused_and_an_unknown_version_is_not(stage: int, tmp_path: Path) -> None:
     found = processes.run(2, refusals, stage, scratch=tmp_path)
     assert found.pop("right") == "deepspeed 0.99.1 is untried here; its buffers have passed the checks"
+    old = found.pop("old")
+    assert old.startswith("deepspeed 0.18.9+local would train wrongly: versions before ")
     for line in found.values():
         assert line.startswith(f"deepspeed {deepspeed.__version__} would train wrongly: ")
         assert line.endswith(f"; pip install deepspeed=={layout_check.TRIED[-1]}")

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline.engine import engine_state, layout_check, optimizers, workarounds, zero_layout
+from pipeline.engine import engine_state, layout_check, optimizers, zero_layout
 from pipeline.engine.optimizers import parameter_groups
 
 BATCH = 12  # rows of a global batch: divides into 1, 2, 3 and 4 ranks
@@ -116,8 +116,6 @@ def make_engine(settings: dict[str, Any], attach: bool = True, seed: int = 0) ->
     engine, *_ = deepspeed.initialize(model=model, config=copy.deepcopy(settings), **mine)
     if attach:
         layout_check.attach(engine)
-    else:
-        workarounds.step_without_autograd(engine)  # without it DeepSpeed 0.18 cannot show its other bugs
     return engine
 
 
