@@ -40,7 +40,7 @@ def attach(engine: DeepSpeedEngine) -> str:
     """
     version = deepspeed.__version__.split("+")[0]
     if tuple(map(int, version.split(".")[:2])) < (0, 19):
-        raise _refusal(f"versions before 0.19 add up gradients wrongly, or fail")
+        raise _refusal("versions before 0.19 add up gradients wrongly, or fail")
     try:
         workarounds.apply(engine)
         slices = zero_layout.slices(engine)
@@ -91,12 +91,12 @@ def _differing_tensor(engine: DeepSpeedEngine, slices: list[TensorSlice]) -> str
 
 def _check_first_ratios(engine: DeepSpeedEngine, slices: list[TensorSlice], parts: list[list[tuple[int, int]]]) -> None:
     """Makes LAMB's first update check the trust ratio of one tensor per group, of those that most ranks share."""
-    lamb, chosen = engine.basic_optimizer, {}
+    lamb, chosen = engine.basic_optimizer, dict[int, tuple[tuple[bool, int, int], TensorSlice]]()
     groups = list(lamb.param_groups)  # DeepSpeed shows the optimizer some of them at a time
     for slice_, of_tensor in zip(slices, parts):
         elements, ranks = math.prod(slice_.shape), sum(length > 0 for _, length in of_tensor)
         order = (elements > MAX_COMPARED, -ranks, elements)
-        if groups[slice_.group]["trust_ratio"] and order < chosen.get(slice_.group, ((True, 1),))[0]:
+        if groups[slice_.group]["trust_ratio"] and order < chosen.get(slice_.group, ((True, 1, 0), slice_))[0]:
             chosen[slice_.group] = order, slice_
     waiting = [slice_ for _, slice_ in chosen.values()]
     before: dict[str, Tensor] = {}
