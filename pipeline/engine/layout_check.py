@@ -91,14 +91,11 @@ def _differing_tensor(engine: DeepSpeedEngine, slices: list[TensorSlice]) -> str
 
 def _check_first_ratios(engine: DeepSpeedEngine, slices: list[TensorSlice], parts: list[list[tuple[int, int]]]) -> None:
     """Makes LAMB's first update check the trust ratio of one tensor per group, of those that most ranks share."""
-    lamb, chosen = engine.basic_optimizer, dict[int, tuple[tuple[bool, int, int], TensorSlice]]()
-    groups = list(lamb.param_groups)  # DeepSpeed shows the optimizer some of them at a time
-    for slice_, of_tensor in zip(slices, parts):
-        elements, ranks = math.prod(slice_.shape), sum(length > 0 for _, length in of_tensor)
-        order = (elements > MAX_COMPARED, -ranks, elements)
-        if groups[slice_.group]["trust_ratio"] and order < chosen.get(slice_.group, ((True, 1, 0), slice_))[0]:
-            chosen[slice_.group] = order, slice_
-    waiting = [slice_ for _, slice_ in chosen.values()]
+    lamb, groups = engine.basic_optimizer, list(engine.basic_optimizer.param_groups)
+    scaled = [(slice_, math.prod(slice_.shape), sum(length > 0 for _, length in of_tensor))
+              for slice_, of_tensor in zip(slices, parts) if groups[slice_.group]["trust_ratio"]]  # fmt: skip
+    scaled.sort(key=lambda entry: (entry[1] <= MAX_COMPARED, entry[2], -entry[1]))  # the last of a group is taken
+    waiting = list({slice_.group: slice_ for slice_, *_ in scaled}.values())
     before: dict[str, Tensor] = {}
     hooks: list[Any] = []
 
