@@ -70,7 +70,6 @@ def grow_loss_scale_after_step(engine: DeepSpeedEngine) -> None:
         nonlocal clean
         clean = not has_overflow
         if has_overflow:
-            optimizer._global_grad_norm = math.inf  # 0.19.0 leaves that of the step before
             try:
                 scaler.update_scale(True)
             except Exception as error:  # runtime/fp16/loss_scaler.py has no class of its own for it
