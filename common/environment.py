@@ -38,6 +38,33 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
     return number
 
 
+def launched_size() -> int:
+    """Returns the number of ranks that the launcher started, from its environment variables; 1 without a launcher.
+
+    Raises:
+        UserError: Slurm started several tasks without MPI, or a variable is no number.
+    """
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"):
+        if name in os.environ:
+            return whole_number(name, low=1)
+    tasks = whole_number("SLURM_STEP_NUM_TASKS", low=1, default=1) if "SLURM_PROCID" in os.environ else 1
+    if "PMIX_RANK" in os.environ:
+        return max(2, tasks)  # PMIx has no variable for the number; any value above 1 will do
+    if tasks > 1:
+        raise UserError(
+            f"srun started {tasks} tasks without MPI, and each would do the whole job; add --mpi=pmix (or pmi2) to srun"
+        )
+    return 1
+
+
+def launched_rank() -> int:
+    """Returns this process's rank, from the launcher's environment variables; 0 without a launcher. Needs no MPI."""
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
+        if name in os.environ:
+            return whole_number(name)
+    return 0
+
+
 def begin_command() -> None:
     """Prepares a process that runs a command of this project (`python -m pipeline.plan`, or the console script).
 

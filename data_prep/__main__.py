@@ -27,8 +27,9 @@ from typing import NamedTuple
 
 from common import PREFIX
 from common.command_line import Parser, in_one_line
+from common.environment import launched_rank
 from common.errors import UserError
-from data_prep.mpi.executor import INTERRUPTED, launched_rank
+from data_prep.mpi.executor import INTERRUPTED
 
 
 class Command(NamedTuple):

@@ -20,6 +20,7 @@ from common.errors import UserError
 from data_prep.format.pairs import max_pairs
 from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING, PRESETS
+from pipeline.checkpoint.checkpoint_manifest import BYTES_A_PARAMETER
 from pipeline.data.collate import BatchShape, Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import GPUS, Cluster, Hardware, find_gpu
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 KEPT_CHECKPOINTS = PretrainFlags.kept_checkpoints + 2
 """The newest, the best one, and the one that is being written."""
-STATE_BYTES = 12
-"""Of a parameter in a checkpoint: fp32 weight and two moments."""
 NETWORK_BOUND = 0.2
 """The report warns if collectives take more than this part of a step."""
 
@@ -128,7 +127,7 @@ def report(flags: PlanFlags, plan: "Plan") -> str:
 
     engine, cluster, memory, largest = plan.engine, plan.cluster, plan.memory, plan.largest_micro_batch
     tokens, collectives = engine.train_batch_size * plan.shape.sequence_length, collective_seconds(plan)
-    hours, checkpoint = 24 * plan.days * cluster.world_size, STATE_BYTES * plan.parameters
+    hours, checkpoint = 24 * plan.days * cluster.world_size, BYTES_A_PARAMETER * plan.parameters
     # torch rounds pinned memory up to a power of two.
     copies = cluster.gpus_per_node * 2.0 ** math.ceil(math.log2(checkpoint / cluster.world_size))
     lines = [

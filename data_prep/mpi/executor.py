@@ -10,7 +10,6 @@ results together, in the order of the units.
 
 import contextlib
 import heapq
-import os
 import sys
 import time
 import traceback
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.environment import whole_number
+from common.environment import launched_size
 from common.errors import UserError
 from common.files import locks
 from common.files.places import explain
@@ -32,33 +31,6 @@ Result = TypeVar("Result")
 
 INTERRUPTED = "interrupted; give the same command to go on"
 POLL_INTERVAL = 0.002  # seconds between two looks at whether the other ranks are done
-
-
-def launched_size() -> int:
-    """Returns the number of ranks that the launcher started, from its environment variables; 1 without a launcher.
-
-    Raises:
-        UserError: Slurm started several tasks without MPI, or a variable is no number.
-    """
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"):
-        if name in os.environ:
-            return whole_number(name, low=1)
-    tasks = whole_number("SLURM_STEP_NUM_TASKS", low=1, default=1) if "SLURM_PROCID" in os.environ else 1
-    if "PMIX_RANK" in os.environ:
-        return max(2, tasks)  # PMIx has no variable for the number; any value above 1 will do
-    if tasks > 1:
-        raise UserError(
-            f"srun started {tasks} tasks without MPI, and each would do the whole job; add --mpi=pmix (or pmi2) to srun"
-        )
-    return 1
-
-
-def launched_rank() -> int:
-    """Returns this process's rank, from the launcher's environment variables; 0 without a launcher. Needs no MPI."""
-    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
-        if name in os.environ:
-            return whole_number(name)
-    return 0
 
 
 def deal(sizes: Mapping[int, int], ranks: int) -> list[list[int]]:

@@ -4,7 +4,8 @@ engine_state      makes an engine and its steps, reads its metrics, reads and se
 deepspeed_config  reads and checks the DeepSpeed JSON, and fits it to ranks and hardware
 optimizers        the optimizers that a JSON can name, their parameters and parameter groups
 lamb              LAMB, the optimizer
-zero_layout       finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
+zero_layout       finds where each tensor's elements lie in DeepSpeed's buffers
+layout_check      checks at the start that they do, and tells LAMB
 workarounds       workarounds for what DeepSpeed does wrong, or slowly
 estimates         memory and time of training, by formulas
 hardware          this rank's accelerator; data sheets of GPU kinds

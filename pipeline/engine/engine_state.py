@@ -14,7 +14,7 @@ from deepspeed import DeepSpeedEngine
 from deepspeed.runtime import bf16_optimizer
 from torch import Tensor, nn
 
-from pipeline.engine import optimizers, zero_layout
+from pipeline.engine import layout_check, optimizers, zero_layout
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.lamb import Lamb, TensorSlice
 from pipeline.engine.optimizers import KINDS, describe_groups, parameter_groups
@@ -46,8 +46,8 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     engine, *_ = deepspeed.initialize(model=model, config=settings, optimizer=optimizer)
     # DeepSpeed uses its batch size to count samples only. It has demanded one that includes the empty rows.
     engine._config.train_batch_size = config.train_batch_size
-    zero_layout.attach(engine)
-    return engine, description
+    note = layout_check.attach(engine)
+    return engine, "\n".join(filter(None, (description, note)))
 
 
 def _silence_expected_output() -> None:
@@ -59,25 +59,6 @@ def _silence_expected_output() -> None:
     logging.getLogger("DeepSpeed").addFilter(lambda record: "untested optimizer" not in record.getMessage())
     # It prints them at stage 1 where bf16 gradients are added up in fp32.
     bf16_optimizer.see_memory_usage = lambda *_, **__: None
-
-
-class LossScaleAtFloor(RuntimeError):
-    """Gradients overflowed, and the fp16 loss scale, which is the message, is already the lowest of the JSON."""
-
-
-def step(engine: DeepSpeedEngine) -> None:
-    """Ends a micro-step; the last micro-step of a step updates the weights. Collective.
-
-    Raises:
-        LossScaleAtFloor: on all ranks together.
-    """
-    try:
-        engine.step()
-    except Exception as error:
-        # runtime/fp16/loss_scaler.py, `update_scale`, raises a plain Exception. Only its text identifies it.
-        if "loss scale" not in str(error):
-            raise
-        raise LossScaleAtFloor(f"{zero_layout.loss_scale(engine):g}") from None
 
 
 def set_learning_rate(engine: DeepSpeedEngine, rate: float) -> None:

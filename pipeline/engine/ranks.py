@@ -5,9 +5,8 @@ import sys
 import types
 from typing import Any
 
-from common.environment import whole_number
+from common.environment import launched_rank, launched_size, whole_number
 from common.errors import UserError
-from data_prep.mpi.executor import launched_rank, launched_size
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import reserve_port
 

@@ -1,8 +1,9 @@
 """Workarounds for what DeepSpeed does wrong, or slowly.
 
-Written for the version in `DEEPSPEED`; paths below are inside the `deepspeed` package. `deepspeed_config` leaves out
-the keys for which there is no workaround. tests/pipeline/engine/test_workarounds.py shows each bug without its
-workaround. When a new DeepSpeed fixes a bug, that test fails and says that the workaround can be removed.
+Paths and lines below are of DeepSpeed 0.19.8. Each workaround looks for what it mends, and not at the version.
+`deepspeed_config` leaves out the keys for which there is no workaround. tests/pipeline/engine/test_workarounds.py shows
+each bug without its workaround. When a new DeepSpeed fixes a bug, that test fails and says that the workaround can be
+removed.
 """
 
 import importlib
@@ -14,20 +15,11 @@ import torch
 from deepspeed import DeepSpeedEngine
 from torch import Tensor
 
-from common.errors import UserError
 from pipeline.engine.lamb import squared_norms
 
-DEEPSPEED = "0.19.8"
 
-
-def check_version() -> None:
-    """Raises UserError unless the installed DeepSpeed is the version whose buffers `zero_layout` describes."""
-    installed = deepspeed.__version__.split("+")[0]
-    if installed != DEEPSPEED:
-        raise UserError(
-            f"deepspeed {installed} is installed, and LAMB supports the buffers of {DEEPSPEED} only; "
-            f"pip install deepspeed=={DEEPSPEED}"
-        )
+class LossScaleAtFloor(RuntimeError):
+    """Gradients overflowed, and the fp16 loss scale, which is the message, is already the lowest of the JSON."""
 
 
 def init_distributed(backend: str | None = None) -> None:
@@ -42,7 +34,7 @@ def init_distributed(backend: str | None = None) -> None:
 
 
 def apply(engine: DeepSpeedEngine) -> None:
-    """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.zero_layout.attach` calls it."""
+    """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.layout_check.attach` calls it."""
     undo_first_step(engine)
     grow_loss_scale_after_step(engine)
     clip_by_exact_norm(engine)
@@ -57,7 +49,7 @@ def undo_first_step(engine: DeepSpeedEngine) -> None:
     LAMB scales the decay up to a step of lr * |w|. It changed only the fp32 weights, so they are copied from the
     model again.
     """
-    if hasattr(engine.optimizer, "fp32_groups") and engine.global_steps == 0:
+    if hasattr(engine.optimizer, "fp32_groups") and engine.basic_optimizer.state:
         engine.optimizer.refresh_fp32_params()
         engine.basic_optimizer.state.clear()
 
@@ -78,7 +70,10 @@ def grow_loss_scale_after_step(engine: DeepSpeedEngine) -> None:
         nonlocal clean
         clean = not has_overflow
         if has_overflow:
-            scaler.update_scale(True)
+            try:
+                scaler.update_scale(True)
+            except Exception as error:  # runtime/fp16/loss_scaler.py has no class of its own for it
+                raise LossScaleAtFloor(f"{scaler.cur_scale:g}") from error
 
     def step_then_grow(closure: Any = None) -> None:
         nonlocal clean
@@ -134,9 +129,9 @@ def step_in_few_passes(engine: DeepSpeedEngine) -> None:
     runtime/fp16/unfused_optimizer.py, `step`, looks for infinities in each gradient, for which it waits for the GPU. It
     computes the norm from a copy in fp32, and scales another copy. The norm alone shows whether all are finite.
     """
-    if engine.zero_optimization_stage() > 0 or not engine.bfloat16_enabled():
-        return
     optimizer = engine.optimizer
+    if not hasattr(optimizer, "fp32_groups") or engine.fp16_enabled():
+        return
     masters = [master for group in optimizer.fp32_groups for master in group]
     parameters = [parameter for group in optimizer.fp16_groups for parameter in group]
 
@@ -147,14 +142,12 @@ def step_in_few_passes(engine: DeepSpeedEngine) -> None:
             master.grad = gradient
         norm = _clip(gradients, engine.gradient_clipping()).item()
         optimizer.overflow = not math.isfinite(norm)
-        if optimizer.overflow:
-            optimizer._skip_invalid_grad_norm()
-            return
-        optimizer._global_grad_norm = norm
-        optimizer.optimizer.step()
-        torch._foreach_copy_(parameters, masters)
-        for master in masters:
-            master.grad = None
+        optimizer._global_grad_norm = math.inf if optimizer.overflow else norm
+        if not optimizer.overflow:
+            optimizer.optimizer.step()
+            torch._foreach_copy_(parameters, masters)
+        for tensor in [*masters, *parameters]:
+            tensor.grad = None
 
     optimizer.step = step
 

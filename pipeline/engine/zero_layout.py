@@ -1,6 +1,6 @@
 """Finds where each tensor's elements lie in DeepSpeed's flat buffers.
 
-Paths below are inside the `deepspeed` package, of the version in `pipeline.engine.workarounds.DEEPSPEED`.
+Paths below are of DeepSpeed 0.19.8. `layout_check` shows at each start that another version's buffers are as described.
 
     stage 0 fp32  the model's parameters are the weights; each rank holds all of them
     stage 0 bf16  runtime/fp16/unfused_optimizer.py: an fp32 copy of each parameter on each rank
@@ -11,7 +11,6 @@ Paths below are inside the `deepspeed` package, of the version in `pipeline.engi
                   A rank's parts follow one another in sub-groups. The padding behind a tensor's last part is
                   uninitialised memory
 
-`attach` is called once, right after `deepspeed.initialize`.
 """
 
 import itertools
@@ -26,8 +25,7 @@ from deepspeed import DeepSpeedEngine
 from torch import Tensor
 
 from common.errors import UserError
-from pipeline.engine import workarounds
-from pipeline.engine.lamb import Lamb, TensorSlice
+from pipeline.engine.lamb import TensorSlice
 
 
 def stage(engine: DeepSpeedEngine) -> int:
@@ -50,7 +48,6 @@ def slices(engine: DeepSpeedEngine) -> list[TensorSlice]:
         ValueError: a parameter is in no parameter group.
         UserError: the optimizer updates 16-bit weights.
     """
-    workarounds.check_version()
     optimizer = engine.optimizer
     names = {
         id(parameter): name.replace("_orig_mod.", "")  # torch.compile's wrapper
@@ -111,7 +108,7 @@ def _slices_at_stage_3(optimizer: Any, names: _Names) -> Iterator[TensorSlice]:
         number = optimizer.sub_group_to_group_id[sub_group]
         for parameter in parameters:
             _, offset, part = optimizer.grad_position[optimizer.get_param_id(parameter)]
-            start = min(part * optimizer._get_param_partition_rank(parameter), parameter.ds_numel)
+            start = min(part * dist.get_rank(parameter.ds_process_group), parameter.ds_numel)
             length = min(part, parameter.ds_numel - start)
             shape = tuple(parameter.ds_shape)
             yield TensorSlice(names[id(parameter)], shape, number, start, length, flat, offset)
@@ -141,24 +138,6 @@ def check_cover(name: str, elements: int, parts: Sequence[tuple[int, int]]) -> N
     ends = itertools.accumulate((length for _, length in filled), initial=0)
     if [*(start for start, _ in filled), elements] != list(ends):
         raise RuntimeError(f"the ranks' buffers do not hold each of the {elements} elements of {name} exactly once")
-
-
-def check_all_covered(engine: DeepSpeedEngine) -> None:
-    """Checks that exactly one rank updates each element of each tensor. Collective. Raises RuntimeError."""
-    group = process_group(engine)
-    gathered: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(gathered, [(owned.start, owned.length) for owned in owned_slices(engine)], group)
-    for here, *parts in zip(slices(engine), *gathered, strict=True):
-        check_cover(here.name, math.prod(here.shape), parts)
-
-
-def attach(engine: DeepSpeedEngine) -> None:
-    """Applies the workarounds to a new engine, checks its layout and tells its LAMB the layout. Collective, once."""
-    workarounds.apply(engine)
-    check_all_covered(engine)
-    if isinstance(engine.basic_optimizer, Lamb):
-        divided = process_group(engine) if stage(engine) > 0 else None
-        engine.basic_optimizer.attach(slices(engine), divided)
 
 
 @torch.no_grad()

@@ -47,7 +47,6 @@ def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
     Raises:
         UserError: training would be wrong, or a directory holds a run with other settings or files that no run wrote.
     """
-    workarounds.check_version()
     trackers.check(flags.track)
     for task in tasks:
         run_directory.check_same_settings(task.settings)

@@ -15,7 +15,7 @@ from pipeline.data.prefetch import prefetch, to_device
 from pipeline.data.sampler import batch_of_step
 from pipeline.distributed import progress
 from pipeline.distributed.exits import StopSignals
-from pipeline.engine import engine_state
+from pipeline.engine import engine_state, workarounds
 from pipeline.training import schedule
 from pipeline.training.callbacks import Console, MetricsLog
 from pipeline.training.run_end import (
@@ -186,8 +186,8 @@ class Trainer:
 
     def _step_engine(self) -> None:
         try:
-            engine_state.step(self.run.engine)
-        except engine_state.LossScaleAtFloor as error:
+            self.run.engine.step()
+        except workarounds.LossScaleAtFloor as error:
             raise TrainingFailed(
                 f"gradients overflow at step {self.run.state.step + 1} with the fp16 loss scale at its floor, {error}; "
                 f"{REMEDY}"

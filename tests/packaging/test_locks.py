@@ -54,11 +54,13 @@ def test_the_ranges_of_the_wheel_hold_every_pin_and_nothing_else() -> None:
         assert one.specifier.contains(version), one
 
 
-def test_deepspeed_is_the_one_that_the_code_knows() -> None:
-    from pipeline.engine.workarounds import DEEPSPEED
+def test_deepspeed_is_one_that_was_tried() -> None:
+    from pipeline.engine.layout_check import TRIED
 
-    assert pins("requirements.txt")["deepspeed"] == {DEEPSPEED}
-    assert f'"deepspeed=={DEEPSPEED}"' in (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    assert pins("requirements.txt")["deepspeed"] == {TRIED[-1]}
+    assert f'"deepspeed>={TRIED[0]},<0.20"' in (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+    assert all(f"| {version} |" in page for version in TRIED)
 
 
 def test_both_builds_of_torch_have_one_version() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common import environment
 from common.errors import UserError
 from data_prep.mpi import executor
 from data_prep.mpi.ledger import Ledger, UnitRecord
@@ -31,7 +32,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(
-    ("environment", "size", "rank"),
+    ("variables", "size", "rank"),
     [
         ({}, 1, 0),
         ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3"}, 4, 3),
@@ -40,18 +41,18 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     ],
 )
 def test_the_launcher_is_known_from_its_environment(
-    environment: dict[str, str], size: int, rank: int, no_launcher: pytest.MonkeyPatch
+    variables: dict[str, str], size: int, rank: int, no_launcher: pytest.MonkeyPatch
 ) -> None:
-    for name, value in environment.items():
+    for name, value in variables.items():
         no_launcher.setenv(name, value)
-    assert (executor.launched_size(), executor.launched_rank()) == (size, rank)
+    assert (environment.launched_size(), environment.launched_rank()) == (size, rank)
 
 
 def test_slurm_tasks_without_mpi_are_refused(no_launcher: pytest.MonkeyPatch) -> None:
     no_launcher.setenv("SLURM_PROCID", "1")
     no_launcher.setenv("SLURM_STEP_NUM_TASKS", "8")
     with pytest.raises(UserError, match="--mpi=pmix"):
-        executor.launched_size()
+        environment.launched_size()
 
 
 def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_again(tmp_path: Path) -> None:

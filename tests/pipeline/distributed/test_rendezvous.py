@@ -61,7 +61,7 @@ def test_a_command_ends_with_one_line_and_status_2(
     def parse(words: Sequence[str]) -> None:
         pytest.fail("the ranks cannot have met")
 
-    assert launch.run_command(parse, pretrain.prepare, []) == 2
+    assert launch.run_command(parse, pretrain.make_tasks, []) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("error: the environment variable MASTER_ADDR is 'no-such-host.invalid'")

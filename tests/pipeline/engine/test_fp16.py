@@ -3,13 +3,13 @@
 import math
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import pytest
 import torch
+from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 from torch import Tensor
 
-from pipeline.engine import engine_state
+from pipeline.engine import workarounds
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.training import claim_fp16
 
@@ -92,10 +92,10 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_f
     assert training.difference(found.exp_avg, wanted["exp_avg"]) < 0.006  # micro-batches are added up in 16 bits
 
 
-def test_only_the_loss_scale_s_floor_is_named() -> None:
-    fail = mock.Mock(side_effect=[Exception("Current loss scale already at minimum"), ZeroDivisionError("row 7")])
-    engine: Any = SimpleNamespace(step=fail, fp16_enabled=lambda: True, optimizer=SimpleNamespace(cur_scale=4.0))
-    with pytest.raises(engine_state.LossScaleAtFloor, match=r"^4$"):
-        engine_state.step(engine)
-    with pytest.raises(ZeroDivisionError):
-        engine_state.step(engine)
+def test_the_loss_scale_s_floor_is_named() -> None:
+    scaler = DynamicLossScaler(4.0, 2.0, 3, 4.0, 1, False, dtype=torch.float16)
+    optimizer: Any = SimpleNamespace(loss_scaler=scaler, step=lambda closure: None)
+    engine: Any = SimpleNamespace(zero_optimization_stage=lambda: 1, fp16_enabled=lambda: True, optimizer=optimizer)
+    workarounds.grow_loss_scale_after_step(engine)
+    with pytest.raises(workarounds.LossScaleAtFloor, match=r"^4$"):
+        optimizer._update_scale(True)

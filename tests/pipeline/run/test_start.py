@@ -109,7 +109,7 @@ def test_ranks_with_other_processors_are_refused_at_stage_0_alone(commands, corp
     flags, answers = pretrain.parse([str(word) for word in words]), []
     for rank, processor in enumerate(("Xeon", "EPYC")):
         monkeypatch.setattr(start, "processor", lambda processor=processor: processor)
-        answers.append(Answer(rank, "ab"[rank], facts=dict(pretrain.prepare(flags, 2).facts)))
+        answers.append(Answer(rank, "ab"[rank], facts=start.check(flags, pretrain.make_tasks(flags, 2))))
     assert _first_problem(answers)[: len(line) or None] == line
 
 
