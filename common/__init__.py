@@ -11,7 +11,7 @@ files/         reads, writes, checks and replaces files safely
 normalization  which normalisation of text a vocabulary was trained on
 """
 
-__version__ = "0.2.0"
+__version__ = "0.9.0"
 
 PREFIX = __name__.removesuffix("common")
 """What stands before the names of the project's packages: nothing in a checkout, `albert_pretraining.` in a wheel."""

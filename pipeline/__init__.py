@@ -16,9 +16,9 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     analysis/     compares and combines finished runs; reproduces the tables of the paper
     run/          the life of a run: launch, start, resume, finish
     training/     the training loop and its callbacks; shared by pretraining/ and finetuning/
-    settings/     the flags of both training commands, declared once
-    tasks/        the tasks of the paper and own ones: labels, hyperparameters, files, metrics
     checkpoint/   checkpoints and the directory of a run: writes, loads, deletes
+    settings/     the flags of both training commands, declared once; settings.json
+    tasks/        the tasks of the paper and own ones: labels, hyperparameters, files, metrics
     engine/       DeepSpeed: its configuration, its engine, and LAMB
     distributed/  ranks and hosts: rendezvous, and how a lost one is noticed
     data/         rows of shards -> batches: the order of rows, sentence order, masks

@@ -4,9 +4,10 @@ checkpoint_manifest  the form of a checkpoint on disk: names of files, record of
 files                writes, verifies and reads one rank's part of a checkpoint; needs no other rank
 retention            publishes a checkpoint, finds the newest and the best, deletes old ones, cleans up
 save_and_load        saves an engine on all ranks together, while training goes on, and loads it
-run_records          what settings.json and results.json must hold
+results              what results.json must hold
 mirror               uploads a run to object storage, and restores it from there
 run_directory        the other files of a run: its lock, its settings, its vocabulary
 pooling              how a model makes embeddings, in the files of sentence-transformers
+initial_model        the model of --init: read at the first start, known from the run's settings later
 initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
 """

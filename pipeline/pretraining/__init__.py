@@ -1,7 +1,6 @@
 """Pre-trains ALBERT and BERT on shards.
 
-pretraining_recipe  pre-training as a `Recipe`: what `pipeline.pretrain` gives to `pipeline.run.start`
-pretrain_settings   the settings of a run, from flags, JSON, shards and earlier starts
+pretrain_settings   the settings and the task of a run, from flags, JSON, shards and earlier starts
 corpora             the training shards: one set, or several with weights; checks all shards on each host
 branch              a run that goes on from a checkpoint of another run
 lengths             the length in steps and the batches left out, and how later starts change them

@@ -1,7 +1,5 @@
 """The life of a run: what surrounds the training loop.
 
-launch          runs one command on all ranks: rendezvous, validate, monitor, exit
-start           checks, opens, trains and exports the runs of a command
-recipe          what differs between the commands that train
-initial_model   the trained model of --init: read at the first start, known from the record later
+launch  runs one command on all ranks: rendezvous, validate, monitor, exit
+start   checks, opens, trains and exports the runs of a command
 """
