@@ -1,7 +1,8 @@
 """settings.json: writes the settings of a run, and reads those of this version and of earlier ones.
 
-A field that an earlier version did not have gets its declared default. A changed one is made by the function of its
-format in `_UPGRADES`, from the oldest format to the present one.
+A field or a flag that an earlier version did not have gets its declared default. One that is renamed, removed or has
+another meaning needs a new format: raise `FORMAT`, add the function that makes its content from the format before to
+`_UPGRADES`, and add a run of the format before to tests/data.
 """
 
 import dataclasses

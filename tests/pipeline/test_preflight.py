@@ -175,3 +175,8 @@ def test_an_output_that_is_a_file_is_one_line(tmp_path, capsys):
     said = capsys.readouterr().err
     assert said.startswith(f"error: cannot write to {tmp_path / 'file'}: Not a directory; choose another")
     assert said.count("\n") == 1
+
+
+def test_data_that_are_not_here_are_one_line(on_the_processor, tmp_path, capsys):
+    assert preflight.main(["--data", str(tmp_path), "--master_port", str(reserve_port())]) == 2
+    assert f"{tmp_path} holds no shards on this host" in capsys.readouterr().err

@@ -257,7 +257,7 @@ def means(model: Any, source: Collator, epochs: list[int], rows: list[int], task
 def test_logged_means_are_those_of_the_rows(ended: Ends, folder: Path, corpus: Any) -> None:
     assert ended(STANDING).status == 0, ended(STANDING).stderr
     model = open_run(folder / STANDING.name).load()
-    source = reader(corpus, corpus.train, "sop")
+    source, so_far = reader(corpus, corpus.train, "sop"), 0
     for interval, logged in enumerate(records(folder, STANDING, "train")):
         positions = torch.arange(interval * LOGGED * BATCH, (interval + 1) * LOGGED * BATCH).numpy()
         epochs, rows = sampler.rows_at(positions, len(source.shards), seed=0)
@@ -265,7 +265,8 @@ def test_logged_means_are_those_of_the_rows(ended: Ends, folder: Path, corpus: A
         assert {name: logged[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
         assert logged["loss"] == pytest.approx(wanted["mlm_loss"] + wanted["sop_loss"], rel=1e-6)
         tokens = sum(int((source.read([e], [r]).sequence_ids >= 0).sum()) for e, r in zip(epochs, rows))
-        assert logged["interval_tokens"] == tokens
+        so_far += tokens
+        assert (logged["interval_tokens"], logged["tokens"]) == (tokens, so_far)
 
 
 @pytest.mark.parametrize("run", UNEVEN, ids=lambda run: run.name)

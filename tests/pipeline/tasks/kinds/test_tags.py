@@ -72,6 +72,14 @@ def test_a_long_text_is_divided_and_every_token_gets_a_tag(vocabulary, max_lengt
     assert predictions.predictions().tolist() == [0] * (len(words) - 1) + [1, 0]
 
 
+def test_a_window_is_filled_to_its_last_position(vocabulary):
+    """[CLS], the pieces and [SEP] may be as long as the longest sequence."""
+    longest = 2 + 7 * len(pieces(vocabulary, "mo"))
+    for tokens, windows in ((7, 1), (8, 2)):
+        features = TagFeatures(TASK, vocabulary, [TagExample("0", ("mo",) * tokens, (0,) * tokens)], longest)
+        assert len(features.lengths) == windows
+
+
 def test_unknown_tags_and_an_empty_batch(vocabulary):
     features = TagFeatures(TASK, vocabulary, [TagExample("0", ("mo", "ba"))], 16)
     batch = features.batch([0], training=False)
