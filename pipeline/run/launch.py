@@ -68,7 +68,7 @@ def run_command(
                 raise explained from None
             raise
 
-    flags, tasks, _ = rendezvous.agree(check, lambda checked: checked[2])
+    flags, tasks, facts = rendezvous.agree(check, lambda checked: checked[2])
 
     from pipeline.run import start
 
@@ -78,7 +78,7 @@ def run_command(
         return 0
     try:
         with Watch(rendezvous, flags.output, flags.host_timeout, flags.hang_timeout):
-            return start.train_all(flags, tasks)
+            return start.train_all(flags, tasks, facts)
     except UserError as error:
         report_user_error(error, rendezvous.rank)
 

@@ -7,7 +7,7 @@ import gc
 import json
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
         run_directory.check_summary(flags.output)
     settings = tasks[0].settings
     facts = {
-        f"the run in {flags.output}": ", ".join(map(_state_on_disk, tasks)),
+        f"the run in {flags.output}": _states_on_disk(tasks),
         **{f"the setting {name}": json.dumps(value) for name, value in settings.identity().items()},
         "the precision": settings.engine.precision,
         **tasks[0].facts(),
@@ -80,6 +80,10 @@ def _has_seeds(flags: RunFlags, tasks: Sequence[TrainingTask]) -> bool:
     return tasks[0].settings.flags.output != flags.output
 
 
+def _states_on_disk(tasks: Sequence[TrainingTask]) -> str:
+    return ", ".join(map(_state_on_disk, tasks))
+
+
 def _state_on_disk(task: TrainingTask) -> str:
     if task.is_done:
         return "finished"
@@ -87,14 +91,19 @@ def _state_on_disk(task: TrainingTask) -> str:
     return "ended" if (at / "done").exists() else "begun" if (at / SETTINGS).exists() else "not there"
 
 
-def train_all(flags: RunFlags, tasks: Sequence[TrainingTask]) -> int:
-    """Trains each run that is not done. Collective. Returns the exit status, see `_train`."""
-    before = list(map(_state_on_disk, tasks))
+def train_all(flags: RunFlags, tasks: Sequence[TrainingTask], facts: Mapping[str, str]) -> int:
+    """Trains each run that is not done. Collective.
+
+    Args:
+        facts: what `check` has found.
+    Returns:
+        The exit status, see `_train`.
+    """
     workarounds.init_distributed()
     control = ControlGroup()
 
     def check_unchanged() -> None:
-        if list(map(_state_on_disk, tasks)) != before:
+        if _states_on_disk(tasks) != facts[f"the run in {flags.output}"]:
             raise UserError(f"another command has trained in {flags.output} meanwhile; give this command again")
 
     has_seeds = _has_seeds(flags, tasks)

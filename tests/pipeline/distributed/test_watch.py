@@ -184,7 +184,7 @@ def fail(case: tuple[str, int, Exception], output: Path) -> None:
         if (moment, os.environ["RANK"]) == (case[0], str(case[1])):
             raise case[2]
 
-    def train_all(flags: Any, tasks: Any) -> int:
+    def train_all(flags: Any, tasks: Any, facts: Any) -> int:
         fail_at("work")
         time.sleep(600)
         return 0
