@@ -2,7 +2,8 @@
 
 The student has the teacher's vocabulary. Its embedding table is the best of width E for the teacher's words, by
 singular values, and a projection fitted by least squares turns it into the teacher's embeddings. In both, a word counts
-as often as it stands in the text. Without this, the embeddings of running text are much farther off (docs/experiments.md).
+as often as it stands in the text. Without this, the embeddings of running text are much farther off
+(benchmarks/results/student/notes.md).
 A block begins as the mean of the teacher's layers that fall to it. What does not fit the sizes of the student stays
 random.
 
