@@ -1,7 +1,7 @@
 # make demo        from nothing to a pre-trained, evaluated and exported model
 # make study DATA_ROOT=DIR   from your own text to a model that scores, and a page: three hours on two cores, ten
-#                              minutes on a GPU, or STUDY_MINUTES=N (docs/study.md)
-# make student     a small ALBERT distilled from a published BERT: an hour on two cores, docs/student.md
+#                              minutes on a GPU, or STUDY_MINUTES=N (docs/experiments.md)
+# make student     a small ALBERT distilled from a published BERT: an hour on two cores, docs/experiments.md
 # make test        all tests, lint and types
 # make test-fast   the tests that need seconds, without launchers, clusters or GPUs
 # make audit       the locked packages against the list of known vulnerabilities; needs the internet
@@ -71,7 +71,7 @@ help:
 	@sed -n "/^# \(make\|  \)/s/^# //p" $(MAKEFILE_LIST)
 
 study: environment
-	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }
+	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/experiments.md describes" >&2; exit 2; }
 	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) $(if $(STUDY_MINUTES),--minutes $(STUDY_MINUTES))
 
 # With DATA_ROOT=DIR it reads your own text.

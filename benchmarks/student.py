@@ -1,4 +1,4 @@
-"""Distils a published sentence encoder into an ALBERT with shared layers, and writes a page (docs/student.md).
+"""Distils a published sentence encoder into an ALBERT with shared layers, and writes a page (docs/experiments.md).
 
     python -m benchmarks.student --out student [--hours 1] [--data-root DIR]
 

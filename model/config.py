@@ -280,8 +280,8 @@ def _sizes(layers: int, hidden: int, heads: int, ffn: int, embedding: int) -> di
 _NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _BERT: dict[str, Any] = {"parameter_sharing": "none", "sentence_head": "nsp"}
 
-# Small models start with heads that look at neighbours: docs/study.md and benchmarks/results/demo_trials.md have what
-# each of the two fields brings.
+# Small models start with heads that look at neighbours: docs/experiments.md and benchmarks/results/demo_trials.md have
+# what each of the two fields brings.
 _QUICK_START: dict[str, Any] = {"initial_attention": NEIGHBOURS, "embedding_initializer_range": 0.1}
 
 # Table 1, and albert-tiny for tests and the demo. Dropout as in release 1 of the paper's models; release 2 has none.

@@ -3,8 +3,8 @@
 A model with random weights attends to all tokens alike. It learns the frequencies of the tokens and then stays there
 for thousands of steps: the gradients of queries and keys are small until values of single neighbours are useful, and
 these are not useful until a head attends to single neighbours. Heads that begin at the neighbours end that plateau
-(docs/study.md has the measurements). In the same start, pooler and sentence head keep the size of what they read. With
-the paper's weights, the logits of a narrow model have a few hundredths of the size of the state of [CLS], and the
+(docs/experiments.md has the measurements). In the same start, pooler and sentence head keep the size of what they read.
+With the paper's weights, the logits of a narrow model have a few hundredths of the size of the state of [CLS], and the
 gradient of the sentence loss shrinks as much (benchmarks/results/demo_trials.md).
 
 Legend of the shapes: S positions, E embedding_size, H hidden_size, P units of position.

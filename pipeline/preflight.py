@@ -348,7 +348,7 @@ def _try_gpus() -> tuple[int, list[str]]:
     if not gpus_of_driver() and not has_gpu_device():
         return 0, []
     said = lines_of(sys.executable, "-c", _TRIAL, seconds=_TORCH_SECONDS) or ["torch does not start, or ends"]
-    count, advice = said.count("computes"), 'see `nvidia-smi` there, and README, "GPU drivers"'
+    count, advice = said.count("computes"), 'see `nvidia-smi` there, and docs/quickstart.md, "GPU drivers"'
     lines = [f"torch cannot compute on its GPUs: {line}; {advice}" for line in said[count:]]
     if missing := missing_for_compilation():
         lines.append(f"{missing}; install what is missing, or train with --compile off")

@@ -1,4 +1,4 @@
-"""The study: one model from real text to fine-tuned tasks, and a page with what it learned (docs/study.md).
+"""The study: one model from real text to fine-tuned tasks, and a page with what it learned (docs/experiments.md).
 
 plan      settings by the hardware: model, optimizer, what the probe chooses from, limits of fine-tuning
 text      the corpora below --data-root, and the commands that make shards of them

@@ -1,4 +1,4 @@
-"""From raw text to a model that scores, and a page that shows it (docs/study.md).
+"""From raw text to a model that scores, and a page that shows it (docs/experiments.md).
 
     python -m benchmarks.study --data-root DIR --out study [--minutes 180] [--plan cpu]
 

@@ -54,7 +54,7 @@ class Store:
         try:
             self.files, self.root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except ImportError as error:
-            remedy = "install the extra s3, gcs or azure of this project (docs/storage.md)"
+            remedy = "install the extra s3, gcs or azure of this project (docs/cluster.md)"
             raise UserError(f"{url} needs a package that is missing ({one_line(error)}); {remedy}") from None
 
     def names(self) -> set[str]:

@@ -2,7 +2,8 @@
 
 The student has the teacher's vocabulary. Its embedding table is the best of width E for the teacher's words, by
 singular values, and a projection fitted by least squares turns it into the teacher's embeddings. In both, a word counts
-as often as it stands in the text. Without this, the embeddings of running text are much farther off (docs/student.md).
+as often as it stands in the text. Without this, the embeddings of running text are much farther off
+(benchmarks/results/student/notes.md).
 A block begins as the mean of the teacher's layers that fall to it. What does not fit the sizes of the student stays
 random.
 
@@ -50,7 +51,7 @@ class Teacher:
         """The student of a run without --model: the teacher's sizes, a narrow embedding, and no dropout.
 
         If the teacher shares nothing, all layers of the student share one feed-forward network. Each has an attention
-        of its own: a mean of all layers has lost the heads that compare words (docs/student.md).
+        of its own: a mean of all layers has lost the heads that compare words (docs/experiments.md).
         """
         config = self.weights.config
         shares = config.parameter_sharing != "none"

@@ -73,7 +73,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
         metavar="DIR",
     )
     teacher: Path | None = flag(
-        "distil this trained model: learn its states instead of its text's tokens (docs/student.md)",
+        "distil this trained model: learn its states instead of its text's tokens (docs/experiments.md)",
         None,
         metavar="DIR",
     )

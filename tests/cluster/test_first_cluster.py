@@ -1,4 +1,4 @@
-"""docs/first_cluster.md does what it says: its commands run on two hosts, in the order of the page, with a small model.
+"""The first way in docs/cluster.md: its commands run on two hosts, in the order of the page, with a small model.
 
 The commands are taken from the page. Only what decides the size or names the machine is replaced.
 """
@@ -16,7 +16,8 @@ from tests.docs.pages import commands_of
 from tests.pipeline.conftest import await_step, newest
 from tests.pipeline.test_pretrain import CONFIG, SMALL
 
-PAGE = REPOSITORY / "docs" / "first_cluster.md"
+PAGE = REPOSITORY / "docs" / "cluster.md"
+SECTION = "## From empty nodes to a training xxlarge"
 BUCKET = """
 import boto3, sys
 client = boto3.client("s3", region_name="us-east-1")
@@ -72,7 +73,7 @@ def test_the_page_from_empty_nodes_to_a_moved_run(cluster, bucket, checkout, mon
         "--model albert-xxlarge": f"--model albert-tiny --model-args {' '.join(SMALL)} --precision fp32 --steps 100000",
         "--save-interval 500": "--save-interval 5 --host-timeout 6 --eval-interval 100000",
     }
-    commands = [command for _, command in commands_of(PAGE)][2:]  # make environment, source
+    commands = [command for _, command in commands_of(PAGE, SECTION)][2:]  # make environment, source
     plan = next(command for command in commands if "pipeline.plan" in command)
     commands.remove(plan)
     for given, small in smaller.items():

@@ -51,9 +51,17 @@ def blocks_of(page: Path) -> Iterator[Block]:
             yield Block(KINDS[token.type], first + 1, "", text.splitlines()[first:behind])
 
 
-def commands_of(page: Path) -> Iterator[tuple[int, str]]:
-    """(line, command) of the shell commands in a page's indented or `bash` code, continued lines joined."""
+def commands_of(page: Path, section: str = "") -> Iterator[tuple[int, str]]:
+    """(line, command) of the shell commands in a page's indented or `bash` code, continued lines joined.
+
+    section: the line of a heading; only the code between it and the next heading counts.
+    """
+    heading = ""
     for block in blocks_of(page):
+        if block.kind == "heading":
+            heading = block.lines[0]
+        if section and heading != section:
+            continue
         if block.kind != "code" or block.language not in ("", "bash"):
             continue
         text = "\n".join(block.lines).replace("\\\n", " ")

@@ -3,7 +3,7 @@
 They are read from the pages and run in a directory that looks like a checkout, so no path in them changes. Only what
 decides the size is replaced, by the table SMALLER. What is not run here has its reason in the tables SKIPPED, by how
 the command begins, and ELSEWHERE, by the test that runs it. Each command is a process that is forked from one that has
-imported torch and DeepSpeed; the launchers are tested with docs/quickstart.md and docs/first_cluster.md.
+imported torch and DeepSpeed; the launchers are tested with docs/quickstart.md and docs/cluster.md.
 """
 
 import bz2
@@ -24,7 +24,7 @@ from tests.pipeline.workers import forked
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("data", "training", "monitoring", "finetuning", "own_tasks", "tables", "continuing")
+NAMES = ("data", "training", "monitoring", "finetuning", "own_tasks", "experiments", "continuing")
 PROGRAMS = ("python", "deepspeed", "mpirun", "srun", "bash", "tensorboard", "export")
 """A line of code that begins with another word is no command."""
 
@@ -36,10 +36,15 @@ SKIPPED = {
     "python -m benchmarks.": "tests/benchmarks runs what is in benchmarks/",
 }
 OWN_TASKS = "tests/pipeline/finetuning/test_own_tasks.py"
+DISTILLATION = "tests/benchmarks/test_student.py"
 ELSEWHERE = {
     f"python -m pipeline.finetune --task {task}": OWN_TASKS
     for task in ("pairs", "multi-label", "regression", "tagging", "multiple-choice")
-} | {"deepspeed --module pipeline.pretrain --config examples/run.yaml": "tests/pipeline/settings/test_declare.py"}
+} | {
+    "deepspeed --module pipeline.pretrain --config examples/run.yaml": "tests/pipeline/settings/test_declare.py",
+    "python -m data_prep shards --documents documents/wikipedia --vocab all-MiniLM-L6-v2": DISTILLATION,
+    "deepspeed --quiet --module pipeline.pretrain --teacher": DISTILLATION,
+}
 
 SMALLER = {
     "mpirun -n 16 ": "",  # tests/data_prep/mpi has the ranks

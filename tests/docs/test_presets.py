@@ -1,4 +1,4 @@
-"""docs/presets.md lists every file of ds_configs/, with the batches, memory and hours that the plan computes."""
+"""docs/plan.md lists every file of ds_configs/, with the batches, memory and hours that the plan computes."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from pipeline import plan
 from tests.docs.pages import REPOSITORY, blocks_of
 
-PAGE = REPOSITORY / "docs" / "presets.md"
+PAGE = REPOSITORY / "docs" / "plan.md"
 FILES = sorted(path.name for path in (REPOSITORY / "ds_configs").glob("*.json"))
 KINDS = {"A10": "a10", "T4": "t4", "H100 SXM 80 GB": "h100"}
 

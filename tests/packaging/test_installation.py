@@ -171,7 +171,7 @@ def test_the_code_of_the_python_page_works_in_a_wheel(installed):
         rows = "a lovely dog,good\nan awful road,bad\n" * 10
         (own / "reviews" / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
     page = REPOSITORY / "docs" / "python.md"
-    code = "\n".join("\n".join(block.lines) for block in blocks_of(page) if block.kind == "code")
+    code = "\n".join("\n".join(block.lines) for block in blocks_of(page) if block.language == "python")
     for given, smaller in SMALLER.items():
         assert given in code
         code = code.replace(given, smaller)

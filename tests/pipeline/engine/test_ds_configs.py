@@ -21,7 +21,7 @@ SMALL = {"demo": (1, 2), "student": (1, 2), "tiny": (1, 2, 4)}
 AUTO = {"demo", "student"}
 """Files that leave the precision to the hardware."""
 LARGEST_GRADIENT = 5.0
-"""Of the first steps: a twentieth of a norm of 100, as with albert-base and albert-large (docs/presets.md)."""
+"""Of the first steps: a twentieth of a norm of 100, as with albert-base and albert-large (docs/plan.md)."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

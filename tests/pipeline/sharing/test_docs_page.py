@@ -1,4 +1,4 @@
-"""The commands of docs/sharing.md, literally, on a made run."""
+"""The commands for exports of docs/python.md, literally, on a made run."""
 
 import re
 
@@ -10,7 +10,7 @@ from tests.pipeline.sharing import runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 
-PAGE = REPOSITORY / "docs" / "sharing.md"
+PAGE = REPOSITORY / "docs" / "python.md"
 
 
 def test_the_page_does_what_it_says(corpus, tmp_path, monkeypatch, capsys):
