@@ -102,7 +102,7 @@ def test_a_finished_run_has_nothing_left_to_do_and_another_one_is_refused(finish
     assert finetune.main(words(data, "sst2", output, *SST2)) == 0
     assert "nothing to do" in capsys.readouterr().out
     for more, message in (
-        (("--steps", "25"), "hyperparameters.steps: 24 -> 25"),
+        (("--steps", "25"), "steps: 24 -> 25"),
         (("--steps", "24", "--seeds", "2"), "holds a run of one seed"),
     ):
         with pytest.raises(SystemExit) as left:

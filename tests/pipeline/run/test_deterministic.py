@@ -54,7 +54,7 @@ def test_deterministic_training_gives_the_same_bits_again(corpus: Any, tmp_path:
     assert [end.status for end in ended] == [0, EXIT_STOPPED, 0], ended
     assert all("deterministic algorithms" in end.stdout for end in ended)
     assert differences(tmp_path / "twice", tmp_path / "straight") == []
-    assert json.loads((tmp_path / "twice" / "settings.json").read_text())["deterministic"] is True
+    assert json.loads((tmp_path / "twice" / "settings.json").read_text())["flags"]["deterministic"] is True
     assert switches == {
         "algorithms": True,
         "only a warning": False,

@@ -67,7 +67,7 @@ def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
     def too_late(*arguments, **options):
         raise AssertionError("the mistake was not found in time")
 
-    monkeypatch.setattr(start, "_run", too_late)
+    monkeypatch.setattr(start, "train_all", too_late)
     with pytest.raises(SystemExit) as left:
         command.main([str(word) for word in words])
     assert left.value.code == 2
