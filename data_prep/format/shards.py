@@ -22,6 +22,7 @@ from common.files.checksums import problem_of_file
 from common.files.places import open_regular
 from data_prep.format.pairs import Parts
 from data_prep.format.shard_manifest import ShardFile, ShardManifest, describe_file, read_manifest
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 
 _UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")
@@ -285,7 +286,7 @@ def open_shards(path: Path) -> ShardSet:
 
 def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
     """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
-    vocabulary = Vocabulary.load(directory)
+    vocabulary = load_vocabulary(directory)
     if vocabulary.sha256 != manifest.vocabulary_sha256 or len(vocabulary) != manifest.vocabulary_size:
         raise UserError(
             f"{find_vocabulary(directory)} is not the vocabulary that the shards were made with; "
