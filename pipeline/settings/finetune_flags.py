@@ -15,8 +15,8 @@ from pipeline.tasks.kinds import OWN_TASKS
 from pipeline.tasks.registry import TASKS
 
 if TYPE_CHECKING:
+    from pipeline.tasks.files.rows import Columns
     from pipeline.tasks.own_tasks import OwnData
-    from pipeline.tasks.task import Columns
 
 MAX_BATCH = 1 << 20
 """Examples; more are a mistake, and would not fit into the memory of a host."""
@@ -144,7 +144,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
 
     def _columns(self) -> "Columns":
         """The columns that the flags name, with their defaults."""
-        from pipeline.tasks.task import Columns
+        from pipeline.tasks.files.rows import Columns
 
         task, choices = self.task_word, self.choice_columns
         kind = OWN_TASKS[task]

@@ -11,12 +11,12 @@ from typing import Any
 
 from common.errors import UserError
 from pipeline.tasks.files.reading import open_dataset, unique_splits
-from pipeline.tasks.files.rows import check_columns, read_examples
+from pipeline.tasks.files.rows import Columns, check_columns
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
 from pipeline.tasks.kinds import KINDS, OWN_TASKS
 from pipeline.tasks.kinds.questions import STARTS
 from pipeline.tasks.registry import TASKS, find_task
-from pipeline.tasks.task import Columns, Hyperparameters, Splits, Task
+from pipeline.tasks.task import Hyperparameters, Splits, Task
 
 SPLIT_NAMES = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
 """Our name of each split that files and data sets may have."""
@@ -105,7 +105,7 @@ def read(data: OwnData) -> tuple[Task, Splits]:
     check_columns(tables["train"], columns, labelled=True)
     labels = kind.find_labels(tables["train"], columns)
     splits: Splits = {
-        split: read_examples(table, kind, columns, labels, "optional" if split == "test" else "required")
+        split: kind.read_examples(table, columns, labels, "optional" if split == "test" else "required")
         for split, table in tables.items()
     }
     record = OwnRecord(kind.kind_for(splits["train"]), labels, columns)

@@ -16,11 +16,11 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
 from data_prep.sources.opening import visible_files
-from pipeline.tasks.files.rows import read_examples
+from pipeline.tasks.files.rows import Columns
 from pipeline.tasks.files.tables import Row, Table, dataset_rows, load_json, read_text
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
+from pipeline.tasks.task import Examples, Task, TaskFiles
 
 VERSIONS = ("v1.1", "v2.0")
 _REMEDY = "check --data and --task"
@@ -101,7 +101,7 @@ class SquadFiles(TaskFiles):
         ids = [str(row.get("id")) for row in rows]
         numbers = ids if unit == "question" else range(len(rows))
         table = Table(source, columns, rows, numbers, unit, ids=ids, is_official=True)
-        questions = read_examples(table, task.kind, self.table_columns, (), "optional")
+        questions = task.kind.read_examples(table, self.table_columns, (), "optional")
         for question in questions if self.version == "v1.1" else ():
             if question.label == ():
                 raise UserError(f"{source}: question {question.id} has no answer; use --task squad2, or remove it")
@@ -171,7 +171,7 @@ class RaceFiles(TaskFiles):
             asked[name] += 1
         columns = tuple(rows.column_names)
         table = Table(place, columns, found, range(len(ids)), "row", ids=ids, is_official=True)
-        return read_examples(table, task.kind, self.table_columns, task.labels, "optional")
+        return task.kind.read_examples(table, self.table_columns, task.labels, "optional")
 
     def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
         """Writes `{task}_{split}.json`: the name of the chosen option of every question."""
@@ -201,7 +201,7 @@ def _questions(task: Task, content: Any, source: str, number: int, name: str) ->
     ids = [_question_id(str(name if passage.id is None else passage.id), index) for index in range(len(rows))]
     columns = ("article", "question", "options", "answer")
     table = Table(source, columns, rows, [number] * len(rows), ids=ids, is_official=True)
-    return read_examples(table, task.kind, RaceFiles.table_columns, task.labels, "optional")
+    return task.kind.read_examples(table, RaceFiles.table_columns, task.labels, "optional")
 
 
 def _write_json(path: Path, content: Any) -> Path:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import ExampleRow, name_of
+from pipeline.tasks.files.rows import Columns, ExampleRow, name_of
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair
 from pipeline.tasks.kinds.texts import TextFeatures
-from pipeline.tasks.task import Columns, Task
+from pipeline.tasks.task import Task
 
 LEVELS = ("middle", "high")
 """Of RACE's questions."""

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from common.errors import UserError, one_line
 from common.files import atomic
 from common.files.json_files import read_bytes
-from pipeline.tasks.kind import Kind, Statistic
+from pipeline.tasks.features import Statistic
 from pipeline.tasks.metrics import METRICS, Interval, softmax, wilson_interval
-from pipeline.tasks.task import Task
+from pipeline.tasks.task import Kind, Task
 
 MAX_BYTES = 4 << 30
 _REMEDY = "fine-tune again, or name another run"

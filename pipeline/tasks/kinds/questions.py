@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from data_prep.text.text_encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.data.packed_rows import sequence_length
-from pipeline.tasks.files.rows import ExampleRow, name_of, number_of
+from pipeline.tasks.features import Features, Statistic
+from pipeline.tasks.files.rows import Columns, ExampleRow, name_of, number_of
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Features, Kind, Statistic
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Question, Span, squad, squad_scores
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, Tokens, pack
-from pipeline.tasks.task import Columns, SpanLimits, Task
+from pipeline.tasks.task import Kind, SpanLimits, Task
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks import metrics
-from pipeline.tasks.files.rows import ExampleRow, find_classes
+from pipeline.tasks.features import Statistic
+from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Statistic
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, Tokens, cls_grid, pack, to_host
-from pipeline.tasks.task import Columns, Task
+from pipeline.tasks.task import Task
 
 if TYPE_CHECKING:
     from model.classification import ClassificationOutput

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import ExampleRow, find_classes, name_of
+from pipeline.tasks.features import Statistic
+from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes, name_of
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Statistic
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
     IGNORED_LABEL,
@@ -25,7 +25,7 @@ from pipeline.tasks.kinds.row_packing import (
     to_host,
     truncate_pair,
 )
-from pipeline.tasks.task import Columns, Task
+from pipeline.tasks.task import Task
 
 if TYPE_CHECKING:
     from model.classification import ClassificationOutput
