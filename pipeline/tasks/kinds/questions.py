@@ -118,17 +118,19 @@ class SpanFeatures:
         self.lengths = np.array([sequence_length(*window.segments) for window in self._windows], dtype=np.int64)
 
     def _add_windows(self, number: int, query: Tokens, max_length: int) -> None:
+        """Adds the windows of a question: [CLS] question [SEP] tokens of the passage [SEP]."""
         question, tokens = self._questions[number], self._passages[number]
         answer = tokens_of_answer(tokens, *question.answers[0]) if question.answers else None
         windows = windows_of(len(tokens.ids), max_length - 3 - len(query), self._limits.doc_stride)
         best = best_window_of_tokens(windows, len(tokens.ids))
-        before = len(query) + 2  # [CLS] question [SEP]
+        before = np.zeros(len(query) + 2, dtype=np.bool_)  # no answer starts in [CLS] question [SEP]
         for index, (start, end) in enumerate(windows):
-            shift = before - start
-            holds = answer is not None and start <= answer[0] and answer[1] < end
-            stops = (answer[0] + shift, answer[1] + shift) if answer is not None and holds else (0, 0)
-            startable = np.concatenate([np.zeros(before, dtype=np.bool_), best[start:end] == index])
-            self._windows.append(_QuestionWindow(number, (query, tokens.ids[start:end]), shift, stops, startable))
+            shift = len(before) - start
+            positions = (0, 0)  # [CLS]: the window does not hold the whole answer
+            if answer is not None and start <= answer[0] and answer[1] < end:
+                positions = (answer[0] + shift, answer[1] + shift)
+            startable = np.concatenate([before, best[start:end] == index])
+            self._windows.append(_QuestionWindow(number, (query, tokens.ids[start:end]), shift, positions, startable))
 
     def segments(self, sample: int) -> SegmentPair:
         """The tokens of the question and of the window."""
@@ -212,6 +214,7 @@ def best_spans(
 
 
 def _plain(output: "SpanOutput", startable: "Tensor", nbest: int, longest: int) -> "_Spans":
+    """The best of all spans by the sum of their logits: starts, ends and scores, (N, nbest) each."""
     import torch
     from torch.nn import functional
 
@@ -224,18 +227,19 @@ def _plain(output: "SpanOutput", startable: "Tensor", nbest: int, longest: int) 
 
 
 def _conditioned(output: "SpanOutput", beam: "Tensor", startable: "Tensor", nbest: int, longest: int) -> "_Spans":
+    """The best spans by log P(start) + log P(end | start), among the starts of the beam and the E best ends of each."""
     import torch
 
     length = output.start_logits.shape[1]
-    start = torch.log_softmax(output.start_logits, dim=-1).masked_fill(~startable, -torch.inf).gather(1, beam)  # (N, T)
-    end = torch.log_softmax(output.end_logits, dim=-1)  # (N, T, L)
-    distance = torch.arange(length, device=beam.device) - beam[:, :, None]  # (N, T, L)
-    end = end.masked_fill((distance < 0) | (distance >= longest), -torch.inf)
-    ends, places = end.topk(min(END_BEAM, length), dim=-1)  # (N, T, 5)
-    scores = (start[:, :, None] + ends).flatten(1)  # (N, T * 5)
-    best, index = scores.topk(min(nbest, scores.shape[1]), dim=-1)
-    starts = beam[:, :, None].expand_as(places).flatten(1).gather(1, index)
-    return starts, places.flatten(1).gather(1, index), best
+    log_start = torch.log_softmax(output.start_logits, dim=-1).masked_fill(~startable, -torch.inf)  # (N, L)
+    log_end = torch.log_softmax(output.end_logits, dim=-1)  # (N, T, L) of each end, given each start of the beam
+    distance = torch.arange(length, device=beam.device) - beam[:, :, None]  # (N, T, L) from the start to the end
+    log_end = log_end.masked_fill((distance < 0) | (distance >= longest), -torch.inf)
+    log_end, ends = log_end.topk(min(END_BEAM, length), dim=-1)  # (N, T, E) each
+    scores = (log_start.gather(1, beam)[:, :, None] + log_end).flatten(1)  # (N, T * E)
+    best, index = scores.topk(min(nbest, scores.shape[1]), dim=-1)  # (N, nbest) each
+    starts = beam[:, :, None].expand_as(ends).flatten(1)  # (N, T * E)
+    return starts.gather(1, index), ends.flatten(1).gather(1, index), best
 
 
 class Spans(Kind):
