@@ -136,8 +136,8 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     tasks = [(band, part) for band in range(bands(comparison.method)) for part in range(parts)]
 
     def write_pairs(index: int, task: tuple[int, int]) -> UnitRecord:
-        found = equal_pairs(prints.output, comparison.firsts, *task, parts)
-        return UnitRecord(files=[write_array(pairs.output / f"{index:06d}.npy", found)])
+        duplicates = equal_pairs(prints.output, comparison.firsts, *task, parts)
+        return UnitRecord(files=[write_array(pairs.output / f"{index:06d}.npy", duplicates)])
 
     key_bytes = 8 * comparison.firsts[-1] // parts  # that each task reads
     ranks.run(tasks, write_pairs, pairs, sizes=[key_bytes] * len(tasks), description="pairs")

@@ -247,8 +247,8 @@ def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict
     # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
     # Reading takes most of the time, and a checksum is computed without Python's lock.
     with ThreadPoolExecutor(_READERS) as readers:
-        found = list(readers.map(lambda part: file_checksum(part) if part.is_file() else None, parts))
-    for (part, file), checksum in zip(parts.items(), found):
+        actual = list(readers.map(lambda part: file_checksum(part) if part.is_file() else None, parts))
+    for (part, file), checksum in zip(parts.items(), actual):
         if checksum != file.xxh3_128:
             raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
     return parts

@@ -164,11 +164,11 @@ class Search:
 
     def __init__(self, directory: Path, words: int) -> None:
         self._held_out, self._tasks = Index.mapped(directory / "held_out"), Index.mapped(directory / "tasks")
-        self._bones, self._words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(words, plain)
+        self._skeletons, self._words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(words, plain)
 
     def find(self, first: int, texts: Sequence[str]) -> Found:
         """Returns the documents that overlap with other texts, of which document `first` is the first of `texts`."""
-        similar = most_similar(self._held_out, self._bones.read(texts)) if len(self._held_out.hashes) else {}
+        similar = most_similar(self._held_out, self._skeletons.read(texts)) if len(self._held_out.hashes) else {}
         in_tasks: dict[int, int] = {}
         if len(self._tasks.hashes):
             documents, owners = self._tasks.find(self._words.read(texts))
@@ -195,7 +195,7 @@ def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) ->
 
 def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     """Returns the documents that are similar to an owner, and the number of the most similar one."""
-    found: dict[int, tuple[float, int]] = {}
+    best: dict[int, tuple[float, int]] = {}
     documents, owners = index.find(runs)
     pairs, common = np.unique(documents * len(index.sizes) + owners, return_counts=True)
     documents, owners = np.divmod(pairs, len(index.sizes))  # (P,)
@@ -207,5 +207,5 @@ def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     enough = (own <= others) | (common >= MIN_COMMON)
     for pair in np.flatnonzero((share >= least) & enough).tolist():
         document, owner = int(documents[pair]), int(owners[pair])
-        found[document] = max(found.get(document, (0.0, 0)), (float(share[pair]), -owner))
-    return {document: -owner for document, (_, owner) in sorted(found.items())}
+        best[document] = max(best.get(document, (0.0, 0)), (float(share[pair]), -owner))
+    return {document: -owner for document, (_, owner) in sorted(best.items())}

@@ -138,11 +138,13 @@ def write_shard(
         *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in parts),
         pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
     ]
-    with replacing(path) as temporary:
-        with temporary.open("wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-        described = describe_file(temporary, len(tokens_per_row))
-    return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as sink,
+        pa.ipc.new_stream(sink, SCHEMA) as writer,
+    ):
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    return describe_file(path, len(tokens_per_row))
 
 
 class ShardRow(NamedTuple):
@@ -257,14 +259,14 @@ class ShardSet(Sequence[ShardRow]):
         slices = [] if indices.size else [self._columns(0).between(0, 0)]
         for shard, row, count in zip(shards[begins].tolist(), rows[begins].tolist(), counts.tolist()):
             slices.append(self._columns(shard).between(row, row + count))
-        found, lengths = _join(slices)
-        wrong = _wrong_rows(found, lengths, self.manifest)
+        stored, lengths = _join(slices)
+        wrong = _wrong_rows(stored, lengths, self.manifest)
         if wrong.any():
             raise UserError(
                 f"row {indices[wrong][0]} of {self.directory} has impossible lengths or tokens; "
                 f"run `python -m data_prep verify {self.directory}`"
             )
-        return found
+        return stored
 
 
 def open_shards(path: Path) -> ShardSet:

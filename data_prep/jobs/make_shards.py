@@ -118,7 +118,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
-    """Makes the shards in `out`, whose lock rank 0 holds."""
     scratch, comparison, duplicates = out / UNITS, plan.comparison, dedup.NO_DUPLICATES
 
     def begin() -> None:
@@ -136,9 +135,9 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
         texts = list(read_texts_with_language(unit))
         found = search.find(unit.first_document, [text for text, _ in texts]) if search else overlaps.Found()
         first = unit.first_document + (comparison.start if comparison is not None else 0)
-        twins = duplicates.between(first, first + unit.documents) - first
+        removed = duplicates.between(first, first + unit.documents) - first
         path = out / manifests.shard_name(index)
-        return make_shard(path, unit, texts, encoder, plan.manifest, found, twins.tolist())
+        return make_shard(path, unit, texts, encoder, plan.manifest, found, removed.tolist())
 
     units, ledger = plan.corpus.units, Ledger(out, ShardRecord, scratch)
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")

@@ -62,10 +62,12 @@ class Wikipedia(Source):
         super().__init__()
         self._unit_bytes, self._language = unit_bytes, language
         self._sites: dict[Path, Site] = {}
-        found = [file for path in paths for file in find_files(path, _EXPORT_NAME.search, _KIND)]
-        files = [(path, name) for path, name in found if not _INDEX_NAME.search(name)]
+        candidates = [file for path in paths for file in find_files(path, _EXPORT_NAME.search, _KIND)]
+        files = [(path, name) for path, name in candidates if not _INDEX_NAME.search(name)]
         if not files:
-            raise UserError(f"{found[0][0]} is the index of an export, which is not needed; give the export itself")
+            raise UserError(
+                f"{candidates[0][0]} is the index of an export, which is not needed; give the export itself"
+            )
         self.plan(files)
         languages = {site.language: file for file, site in self._sites.items()}
         if len(languages) > 1:

@@ -111,7 +111,9 @@ class Encoder:
         """Replaces the tokens of the `chosen` sentences in `ids` and `counts` by those that SentencePiece gives."""
         if not len(chosen):
             return ids, counts
-        return _replace(ids, counts, chosen, *self.vocabulary.encode_flat([sentences[one] for one in chosen.tolist()]))
+        return _replace(
+            ids, counts, chosen, *self.vocabulary.encode_flat([sentences[index] for index in chosen.tolist()])
+        )
 
     def encode_for_use(self, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes texts that a model is used on, in which a name of a special piece is that piece."""

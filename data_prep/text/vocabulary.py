@@ -134,8 +134,8 @@ class Vocabulary(ABC):
             if number % 2:
                 tokens.append((self.special.index(part), place, place + len(part)))
             else:
-                found = self._encode_part(part, begins_word=number == 0)
-                tokens += [(piece, place + start, place + end) for piece, start, end in found]
+                pieces = self._encode_part(part, begins_word=number == 0)
+                tokens += [(piece, place + start, place + end) for piece, start, end in pieces]
             place += len(part)
         ids, starts, ends = np.array(tokens, np.int64).reshape(-1, 3).T
         return TokensWithOffsets(ids.astype(np.uint16), starts, ends)

@@ -117,26 +117,26 @@ class Collator:
         batch = blank(len(rows), self.shape)
         filled = [index for index, row in enumerate(rows) if row >= 0]
         sampled = SampledRows([epochs[index] for index in filled], [rows[index] for index in filled])
-        found = self.shards.rows(np.array(sampled.rows, dtype=np.int64))
-        arranged = self._arrange(found, sampled)
+        stored = self.shards.rows(np.array(sampled.rows, dtype=np.int64))
+        arranged = self._arrange(stored, sampled)
         per_row = np.zeros(len(rows), dtype=np.int64)  # (B,)
-        per_row[filled] = found.pairs
+        per_row[filled] = stored.pairs
         placed = place_sequences(PackedRows(*batch[:4]), per_row, *arranged.texts())
         batch.cls_positions[placed.row, placed.number] = placed.start
         batch.sentence_labels[placed.row, placed.number] = arranged.labels
         return batch, self._mask(batch, placed, np.array(filled, dtype=np.int64), sampled)
 
-    def _arrange(self, found: ShardRows, sampled: SampledRows) -> Arranged:
+    def _arrange(self, stored: ShardRows, sampled: SampledRows) -> Arranged:
         """Orders the parts of every pair for the objective, and labels the pairs."""
-        lengths = np.stack(found.parts, axis=1)  # (N, 4) lead, a, b, trail
+        lengths = np.stack(stored.parts, axis=1)  # (N, 4) lead, a, b, trail
         starts = np.cumsum(lengths).reshape(-1, 4) - lengths
         labels = np.full(len(lengths), IGNORED_LABEL)  # (N,)
-        tokens = found.tokens
+        tokens = stored.tokens
         if self.objective != "mlm" and len(lengths):
-            most = _DRAWS_PER_PAIR * int(found.pairs.max())
+            most = _DRAWS_PER_PAIR * int(stored.pairs.max())
             numbers = rng.random_rows(self.seed, rng.Purpose.SENTENCE_ORDER, *sampled, most)
-            row = np.repeat(np.arange(len(found.pairs)), found.pairs)  # (N,)
-            pair = np.arange(len(row)) - (np.cumsum(found.pairs) - found.pairs)[row]  # (N,) in its row
+            row = np.repeat(np.arange(len(stored.pairs)), stored.pairs)  # (N,)
+            pair = np.arange(len(row)) - (np.cumsum(stored.pairs) - stored.pairs)[row]  # (N,) in its row
             uniforms = as_uniforms(numbers).reshape(len(numbers), -1, _DRAWS_PER_PAIR)[row, pair]  # (N, draws)
             has_b = lengths[:, 2] > 0
             labels[has_b] = 0
@@ -148,7 +148,7 @@ class Collator:
             else:
                 whole, cut = lengths[change, 2], lengths[change, 3]
                 partners = sample_partners(
-                    self.shards, found.documents[change], whole, cut, uniforms[change, 1:], self.continues_word
+                    self.shards, stored.documents[change], whole, cut, uniforms[change, 1:], self.continues_word
                 )
                 replaced = change[[partner is not None for partner in partners]]
                 segments = [partner for partner in partners if partner is not None]
@@ -235,13 +235,13 @@ def sample_partners(
         if not asking.size:
             break
         rows = (firsts[asking, begin:end, None] + np.arange(_ROWS_PER_DRAW)) % len(shards)  # (A, draws, rows of a draw)
-        found = shards.rows(rows.reshape(-1))
-        counts = found.pairs.reshape(len(asking), -1).sum(axis=1)  # (A,) candidates of each; every row has a pair
+        stored = shards.rows(rows.reshape(-1))
+        counts = stored.pairs.reshape(len(asking), -1).sum(axis=1)  # (A,) candidates of each; every row has a pair
         asker = np.repeat(asking, counts)  # (P,) whom each candidate may serve
-        ends = np.cumsum(np.stack(found.parts, axis=1)).reshape(-1, 4)  # (P, 4) where each part ends
+        ends = np.cumsum(np.stack(stored.parts, axis=1)).reshape(-1, 4)  # (P, 4) where each part ends
         start, middle, last = ends[:, 1], ends[:, 2], ends[:, 3]  # (P,) of b and trail
-        scores = _scores(found.tokens, start, middle, last, length[asker], cut[asker] > 0, continues_word)
-        scores[(found.documents == documents[asker]) | (start == middle)] = 0
+        scores = _scores(stored.tokens, start, middle, last, length[asker], cut[asker] > 0, continues_word)
+        scores[(stored.documents == documents[asker]) | (start == middle)] = 0
         first = 0
         for number, count in zip(asking.tolist(), counts.tolist()):
             candidate = first + int(scores[first : first + count].argmax())  # the first of the highest
@@ -249,7 +249,7 @@ def sample_partners(
             if scores[candidate] > best[number]:
                 best[number] = scores[candidate]
                 stop = start[candidate] + length[number] if cut[number] else middle[candidate]
-                partners[number] = found.tokens[start[candidate] : stop].copy()
+                partners[number] = stored.tokens[start[candidate] : stop].copy()
     return partners
 
 

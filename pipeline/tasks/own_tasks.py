@@ -113,7 +113,6 @@ def read(data: OwnData) -> tuple[Task, Splits]:
 
 
 def _tables(data: OwnData) -> dict[str, Table]:
-    """The table of each split."""
     name, columns = data.data or "", data.columns
     named = (columns.text, columns.second_text, columns.label, *columns.choices, STARTS)
     if files := dict(data.files) or _files_in(Path(name)):
@@ -126,9 +125,9 @@ def _tables(data: OwnData) -> dict[str, Table]:
             raise UserError(f"--subset {data.subset} is none of {', '.join(subsets)}")
         return datasets.load_dataset(name, data.subset)
 
-    found = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
-    splits = unique_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
-    return {ours: from_dataset(found[split], f"{name}, split {split}", named) for ours, split in splits.items()}
+    dataset = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
+    splits = unique_splits({split: SPLIT_NAMES[split] for split in dataset if split in SPLIT_NAMES}, name)
+    return {ours: from_dataset(dataset[split], f"{name}, split {split}", named) for ours, split in splits.items()}
 
 
 def _files_in(directory: Path) -> dict[str, Path]:

@@ -63,7 +63,6 @@ class GlueFiles(TaskFiles):
 
     @property
     def table_columns(self) -> Columns:  # type: ignore[override]
-        """See `TaskFiles`."""
         return _columns(self.texts, self.label)
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
@@ -115,7 +114,6 @@ class GlueFiles(TaskFiles):
         return columns, lines[1:], 2
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
-        """See `TaskFiles.read_dataset`."""
         columns = _columns(self.hub_texts or self.texts)
         names = getattr(rows.features.get("label"), "names", None) or ()
         # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.

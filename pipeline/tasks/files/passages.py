@@ -56,7 +56,6 @@ class SquadFiles(TaskFiles):
 
     @property
     def archives(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See `TaskFiles`."""
         return ("squad", "SQuAD", f"squad{self.version[1]}", ".")
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
@@ -136,7 +135,6 @@ class RaceFiles(TaskFiles):
     table_columns = Columns("article", "question", "answer", ("options",))
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
-        """See `TaskFiles.find`."""
         splits = {}
         for split in ("train", "dev", "test"):
             texts = [path for path, _ in visible_files(directory / split, re.compile(r"\.txt$").search)]
@@ -146,7 +144,6 @@ class RaceFiles(TaskFiles):
         return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
-        """See `TaskFiles.read`."""
         examples: list[Any] = []
         for path in files:
             text, name = read_text(path), f"{path.parent.name}{path.stem}"
@@ -164,13 +161,13 @@ class RaceFiles(TaskFiles):
         """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
         asked: Counter[str] = Counter()  # the questions of each passage so far
         ids = []
-        found = list(dataset_rows(rows, place))
-        for row in found:
+        questions = list(dataset_rows(rows, place))
+        for row in questions:
             name = str(row.get("example_id"))
             ids.append(_question_id(name, asked[name]))
             asked[name] += 1
         columns = tuple(rows.column_names)
-        table = Table(place, columns, found, range(len(ids)), "row", ids=ids, is_official=True)
+        table = Table(place, columns, questions, range(len(ids)), "row", ids=ids, is_official=True)
         return task.kind.read_examples(table, self.table_columns, task.labels, "optional")
 
     def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:

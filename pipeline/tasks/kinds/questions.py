@@ -87,9 +87,9 @@ def best_window_of_tokens(windows: Sequence[tuple[int, int]], tokens: int) -> ND
     best, scores = np.zeros(tokens, dtype=np.int64), np.full(tokens, -np.inf)
     for number, (start, end) in enumerate(windows):
         window, inside = slice(start, end), np.arange(end - start)
-        found = np.minimum(inside, inside[::-1]) + 0.01 * (end - start)  # (end - start,)
-        best[window][found > scores[window]] = number
-        scores[window] = np.maximum(scores[window], found)
+        context = np.minimum(inside, inside[::-1]) + 0.01 * (end - start)  # (end - start,)
+        best[window][context > scores[window]] = number
+        scores[window] = np.maximum(scores[window], context)
     return best
 
 
@@ -137,7 +137,6 @@ class SpanFeatures:
         return self._windows[sample].segments
 
     def batch(self, samples: Sequence[int], training: bool) -> SpanBatch:
-        """See `Features.batch`."""
         windows = [self._windows[sample] for sample in samples]
         rows, placement = pack([window.segments for window in windows])
         offsets, lengths = np.arange(placement.length.max(initial=1)), placement.length[:, None]  # (L,), (N, 1)
@@ -159,7 +158,7 @@ class SpanFeatures:
         for index, window in enumerate(windows):
             startable[index, : len(window.startable)] = window.startable
         mask = torch.from_numpy(startable).to(output.start_logits.device)
-        found = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
+        best = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
         nulls = [None] * len(samples) if output.null_logits is None else output.null_logits.tolist()
         return [
             WindowSpans(
@@ -167,7 +166,7 @@ class SpanFeatures:
                 [(start - window.shift, end - window.shift, score) for start, end, score in spans if score > -np.inf],
                 null,
             )
-            for spans, window, null in zip(found, windows, nulls, strict=True)
+            for spans, window, null in zip(best, windows, nulls, strict=True)
         ]
 
     def predictions(self, outputs: Mapping[int, WindowSpans]) -> AnswersById:
@@ -261,7 +260,6 @@ class Spans(Kind):
     def make_features(
         self, task: Task, vocabulary: Vocabulary, examples: Sequence[Question], max_length: int, limits: SpanLimits
     ) -> Features:
-        """See `Kind.make_features`."""
         return SpanFeatures(vocabulary, examples, max_length, limits)
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> Question:
@@ -281,11 +279,9 @@ class Spans(Kind):
         return self.name if all(question.answers for question in examples) else ConditionedSpans.name
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `Kind.choose_metrics`."""
         return ("f1", "exact")
 
     def records(self, task: Task, predictions: AnswersById) -> dict[str, dict[str, Any]]:
-        """See `Answers.record`."""
         return {name: given.record() for name, given in predictions.items()}
 
     def metrics(self, task: Task, predictions: AnswersById) -> dict[str, float]:
@@ -329,8 +325,8 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
         if not isinstance(answer, str) or not answer.strip():
             raise row.mistake(f"the answer {answer!r:.80} is no text; correct it, or leave all empty if there is none")
         if name_of(place) is None:
-            found = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
-            place = found.start() if found else passage.find(answer)
+            match = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
+            place = match.start() if match else passage.find(answer)
             if place < 0:
                 raise row.mistake(
                     f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; copy it from there, or "
