@@ -263,8 +263,5 @@ def write_manifest(directory: Path, manifest: DocumentsManifest) -> None:
 
 def read_manifest(directory: Path) -> DocumentsManifest:
     """Reads `documents.json`. UserError: it is missing, damaged, or of another format version."""
-    path = directory / MANIFEST
-    if not path.is_file():
-        problem = f"has no {MANIFEST}" if directory.is_dir() else "is not a directory"
-        raise UserError(f"{directory} {problem}; give one that `python -m data_prep extract` wrote to its end")
-    return checksums.read_manifest(path, DocumentsManifest, FORMAT_VERSION, LISTED, "extract it again")
+    remedy = "extract it again"
+    return checksums.read_manifest(directory / MANIFEST, "extract", DocumentsManifest, FORMAT_VERSION, LISTED, remedy)

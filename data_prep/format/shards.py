@@ -278,11 +278,9 @@ def open_shards(path: Path) -> ShardSet:
     directory = Path(path)
     manifest = read_manifest(directory)
     for file in manifest.files:
-        stored = directory / file.name
-        if not stored.is_file() or stored.stat().st_size != file.bytes:
-            raise UserError(
-                f"{stored} is missing or does not have {file.bytes} bytes; copy it again or make the shards again"
-            )
+        if not file.is_in(directory):
+            fault = f"is missing or does not have {file.bytes} bytes"
+            raise UserError(f"{directory / file.name} {fault}; copy it again or make the shards again")
     return ShardSet(directory, manifest)
 
 

@@ -57,13 +57,9 @@ class Ledger(Generic[Record]):
         for index in range(units):
             with contextlib.suppress(UserError):
                 record = read_as(self._path(index), self._kind, "", extra="ignore")
-                if all(map(self._is_there, record.files)):
+                if all(file.is_in(self.output) for file in record.files):
                     finished[index] = record
         return finished
-
-    def _is_there(self, file: FileEntry) -> bool:
-        path = self.output / file.name
-        return path.is_file() and path.stat().st_size == file.bytes
 
     def write(self, index: int, record: Record) -> None:
         """Records unit `index` as done."""
