@@ -14,7 +14,6 @@ Each Chinese or Japanese character is a word.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,22 +25,15 @@ from numpy.typing import NDArray
 
 from common.files.atomic import write_text
 from data_prep.corpus.dedup import names_of, write_array
-from data_prep.corpus.fingerprints import LONG_TEXT, skeleton
+from data_prep.corpus.fingerprints import LONG_TEXT, plain, skeleton
 from data_prep.corpus.word_runs import RunReader, Runs
 from data_prep.corpus.work_units import Corpus, read_texts
-from data_prep.text.normalize import normalize
 
 IntArray = NDArray[np.int64]
 
 HELD_OUT_WORDS = 8
 HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
-_NO_LETTER = re.compile(r"[\W_]+")
-
-
-def plain(word: str) -> str:
-    """Returns the letters and digits of a word, normalised."""
-    return _NO_LETTER.sub("", normalize(word))
 
 
 def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDArray[np.uint8]]:

@@ -147,27 +147,14 @@ def write_shard(
     return describe_file(path, len(tokens_per_row))
 
 
-class ShardRow(NamedTuple):
-    """One row of P pairs and T tokens.
+class ShardRows(NamedTuple):
+    """R rows one after another, copied: P pairs and T tokens in all.
 
     Attributes:
         tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens.
         parts: int64[P] each, numbers of tokens in each part (data_prep/format/pairs.py); b is 0 in a segment without a
             partner.
         documents: int64[P], ordinal in the corpus of each pair's document.
-    """
-
-    tokens: NDArray[np.uint16]
-    parts: Parts
-    documents: NDArray[np.int64]
-
-
-class ShardRows(NamedTuple):
-    """R rows one after another, copied: P pairs and T tokens in all.
-
-    Attributes:
-        tokens: uint16[T], as in `ShardRow`.
-        parts, documents: int64[P] each, as in `ShardRow`.
         pairs: int64[R], the number of each row's pairs.
     """
 
@@ -211,7 +198,7 @@ def _wrong_rows(rows: ShardRows, lengths: NDArray[np.int64], manifest: ShardMani
     return wrong
 
 
-class ShardSet(Sequence[ShardRow]):
+class ShardSet(Sequence[ShardRows]):
     """The rows of a shard set, numbered across its shards. `open_shards` makes it.
 
     A row is found in O(log shards). Threads may read at the same time. A copy in
@@ -240,9 +227,9 @@ class ShardSet(Sequence[ShardRow]):
             columns = self._mapped[shard] = map_shard(self._paths[shard], self._files[shard].rows)
         return columns
 
-    def row(self, index: int) -> ShardRow:
+    def row(self, index: int) -> ShardRows:
         """Returns row `index`, 0 to len - 1. IndexError: there is no such row. UserError: its shard is damaged."""
-        return ShardRow(*self.rows(np.array([index]))[:3])
+        return self.rows(np.array([index]))
 
     def rows(self, indices: NDArray[np.int64]) -> ShardRows:
         """Returns the rows `indices`, int64[R], one after another.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
-from data_prep.text.sentencepiece_vocabulary import SentencePieceVocabulary
+from data_prep.text.sentencepiece_vocabulary import SentencePieceVocabulary, restore_model
 from data_prep.text.vocabulary import MAX_PIECES, Vocabulary, find_vocabulary
 from data_prep.text.wordpiece_vocabulary import WordPieceVocabulary
 
@@ -37,7 +37,7 @@ def load_vocabulary(path: Path, remedy: str = _REMEDY) -> Vocabulary:
             if isinstance(model := contents.get("model"), dict) and model.get("type") == "WordPiece":
                 vocabulary = WordPieceVocabulary.of_tokenizer(contents, path.parent)
             else:
-                vocabulary = SentencePieceVocabulary.of_tokenizer(contents)
+                vocabulary = SentencePieceVocabulary.of_file(restore_model(contents))
         else:
             vocabulary = SentencePieceVocabulary.of_file(content)
     except UserError:

@@ -122,11 +122,6 @@ class SentencePieceVocabulary(Vocabulary):
             )
         return vocabulary
 
-    @classmethod
-    def of_tokenizer(cls, contents: Mapping[str, Any]) -> "SentencePieceVocabulary":
-        """Restores the model from a tokenizer.json. Raises ValueError: it was not made from such a model."""
-        return cls.of_file(restore_model(contents))
-
     def unknown(self) -> NDArray[np.bool_]:
         return super().unknown() | self.is_byte
 
