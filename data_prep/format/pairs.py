@@ -128,7 +128,7 @@ def span_stops(
         if second_half:
             stop, second_half = second_half, 0
         else:
-            stop = section.full_stop(start, place)
+            stop = section.span_end(start, place)
             if short < divided and (middle := section.middle(start, stop, division)):
                 stop, second_half = middle, stop
         stops.append(stop)
@@ -167,7 +167,7 @@ class _Section(NamedTuple):
     capacity: int
     begins_word: bytes
 
-    def full_stop(self, start: int, place: float) -> int:
+    def span_end(self, start: int, place: float) -> int:
         """The end of a span as long as a row allows, or earlier for two whole sentences in the next one."""
         stop = self._before_word(start, min(start + self.capacity, self.end))
         following = bisect_left(self.boundaries, stop)  # where the next span's first whole sentence begins
