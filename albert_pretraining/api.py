@@ -7,7 +7,6 @@ with one line, any other end RuntimeError with the last one.
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import inspect
 import json
@@ -30,6 +29,7 @@ from common import PREFIX
 from common.command_line import Parser
 from common.errors import UserError
 from common.gpus import gpus_of_driver
+from common.text import did_you_mean
 from data_prep.__main__ import JOBS
 from data_prep.__main__ import parse as parse_job
 from data_prep.format.shard_manifest import read_manifest
@@ -236,8 +236,7 @@ def _check_known(flags: Iterable[str], jobs: Sequence[str]) -> None:
         if name not in known:
             if name in _JOB_FLAGS["vocab"]:
                 raise UserError(f"{name} is for training a vocabulary, and one is given; drop {name} or vocabulary")
-            near = difflib.get_close_matches(name, known, n=1)
-            raise UserError(f"prepare has no flag {name}; " + (f"did you mean {near[0]}?" if near else "see its help"))
+            raise UserError(f"prepare has no flag {name}; {did_you_mean(name, known, 'see its help')}")
 
 
 @contextlib.contextmanager

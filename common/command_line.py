@@ -1,7 +1,6 @@
 """Command lines whose mistakes raise `UserError`, for the jobs of data_prep/ and the entry points of pipeline/."""
 
 import argparse
-import difflib
 import math
 import os
 import re
@@ -12,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from common import __version__, environment
 from common.errors import UserError
 from common.files.places import explain
+from common.text import did_you_mean
 
 PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
 """Beginnings of the metavar of arguments that are files or directories."""
@@ -123,11 +123,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, argument: str, known: Sequence[str]) -> NoReturn:
         name = argument.partition("=")[0]
-        words = {flag.strip("-"): flag for flag in known}  # dashes that all flags have make none similar
-        near = difflib.get_close_matches(name.strip("-"), words, n=1, cutoff=0.5)
-        raise UserError(
-            f"unknown argument {name}; " + (f"did you mean {words[near[0]]}?" if near else self._see_help())
-        )
+        raise UserError(f"unknown argument {name}; {did_you_mean(name, known, self._see_help())}")
 
     def _see_help(self) -> str:
         return f"see `{self.prog} --help`"

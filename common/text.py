@@ -1,5 +1,6 @@
 """Text that commands print: counts, durations, Markdown tables; and what others wrote, made safe to print."""
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -25,6 +26,13 @@ def printable(text: object, keep: str = "") -> str:
 def without_secrets(text: str) -> str:
     """Returns text in which URLs have neither user and password nor a query: these may be secrets."""
     return _QUERY.sub(r"\1***", _USER.sub(r"\1***", text))
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Returns "did you mean X?" for the known name that is nearest to an unknown one, `otherwise` if none is near."""
+    names = {name.strip("-"): name for name in known}  # dashes that all flags have make none similar
+    near = difflib.get_close_matches(word.strip("-"), names, n=1, cutoff=0.5)
+    return f"did you mean {names[near[0]]}?" if near else otherwise
 
 
 def quantity(count: float, noun: str) -> str:

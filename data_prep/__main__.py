@@ -18,7 +18,6 @@ user, which one line explains, 130 after Ctrl-C. After Ctrl-C at mpirun it is mp
 """
 
 import argparse
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from common import PREFIX
 from common.command_line import Parser, in_one_line
 from common.environment import launched_rank
 from common.errors import UserError
+from common.text import did_you_mean
 from data_prep.mpi.executor import INTERRUPTED
 
 
@@ -77,9 +77,7 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         parser = Parser(prog="python -m data_prep", description=__doc__, epilog=jobs, formatter_class=as_written)
         parser.add_argument("job", metavar="JOB", help="one of these:")
         parser.parse_all(arguments)
-    near = difflib.get_close_matches(name, JOBS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(JOBS)}"
-    raise UserError(f"unknown job {name}; {hint}")
+    raise UserError(f"unknown job {name}; {did_you_mean(name, JOBS, 'choose one of ' + ', '.join(JOBS))}")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -37,14 +37,20 @@ class ClassificationOutput(NamedTuple):
     """Number of labels."""
 
 
-class _PooledClassifier(ModelWithHead):
-    """Dropout and a linear map on the pooled [CLS] of some sequences. Subclasses turn its values into logits."""
+class _Classifier(ModelWithHead):
+    """Dropout and a linear map on states of the encoder."""
 
-    def __init__(self, config: AlbertConfig, num_outputs: int, execution: ExecutionOptions | None) -> None:
-        super().__init__(config, execution, add_pooling_layer=True)
+    has_pooler = True
+
+    def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, execution, add_pooling_layer=self.has_pooler)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, num_outputs)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
         self.initialise_head()
+
+
+class _PooledClassifier(_Classifier):
+    """Classifies the pooled [CLS] of some sequences. Subclasses turn the outputs into logits."""
 
     def forward(
         self,
@@ -87,9 +93,6 @@ class _PooledClassifier(ModelWithHead):
 class AlbertForSequenceClassification(_PooledClassifier):
     """Classifies a text or pair into `num_labels` classes; with `num_labels` 1 it predicts a number (regression)."""
 
-    def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
-        super().__init__(config, num_labels, execution)
-
 
 class AlbertForMultipleChoice(_PooledClassifier):
     """Gives one logit to each option of a question; the softmax goes over the options (RACE)."""
@@ -102,14 +105,10 @@ class AlbertForMultipleChoice(_PooledClassifier):
         return logits if logits.dim() > 1 else logits[None]  # (N, K)
 
 
-class AlbertForTokenClassification(ModelWithHead):
+class AlbertForTokenClassification(_Classifier):
     """Classifies tokens into `num_labels` classes by dropout and a linear map on their hidden states."""
 
-    def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
-        super().__init__(config, execution, add_pooling_layer=False)
-        self.dropout = nn.Dropout(config.classifier_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
-        self.initialise_head()
+    has_pooler = False
 
     def forward(
         self,

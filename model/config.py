@@ -5,11 +5,12 @@ speed. It changes no result beyond rounding, so it is not stored.
 """
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
+
+from common.text import did_you_mean
 
 IGNORED_LABEL = -100
 """The label of a position that the losses ignore."""
@@ -254,8 +255,8 @@ def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
     choices = list(choices)
     if (type(value), value) in [(type(choice), choice) for choice in choices]:
         return
-    near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "choose one of: " + ", ".join(str(choice) for choice in choices)
+    names = [str(choice) for choice in choices]
+    hint = did_you_mean(str(value), names, f"choose one of: {', '.join(names)}")
     raise ValueError(f"unknown {what} {value!r}; {hint}")
 
 

@@ -107,7 +107,7 @@ class AlbertForDistillation(AlbertForPreTraining):
             sums["layers"] = torch.stack([_distance(*pair, is_token) for pair in zip(states[1:], wanted_states)]).mean()
         if "attention" in self._parts:
             heads = self.config.num_attention_heads
-            read = [one.unflatten(-1, (heads, -1)) for one in encoded.contexts]  # (B, S, heads, D) each
+            read = [context.unflatten(-1, (heads, -1)) for context in encoded.contexts]  # (B, S, heads, D) each
             wanted_read = [taught.contexts[layer - 1].unflatten(-1, (heads, -1)) for layer in chosen]
             of_layers = [_distance(*pair, is_token[..., None]) for pair in zip(read, wanted_read)]  # () each
             sums["attention"] = torch.stack(of_layers).mean() / heads

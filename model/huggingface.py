@@ -283,7 +283,7 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
     except Exception as error:  # damaged bytes raise any of Python's errors
         raise ValueError(message) from error
     if not isinstance(tensors, dict) or not all(
-        isinstance(one, Tensor) and not one.is_meta for one in tensors.values()
+        isinstance(tensor, Tensor) and not tensor.is_meta for tensor in tensors.values()
     ):
         raise ValueError(message)
     return tensors

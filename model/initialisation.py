@@ -116,10 +116,18 @@ def _frequencies(count: int) -> list[float]:
 def _look_at(
     projection: QueryKeyValue, head: int, offset: int, head_dim: int, frequencies: list[float], square: float
 ) -> None:
-    """Sets the queries and keys of one head so that it attends to the token `offset` positions away."""
+    """Sets the queries and keys of one head so that it attends to the token `offset` positions away.
+
+    At position p the hidden state has r sin(f p) and r cos(f p) for each frequency f, with r**2 = `square`. The key at
+    position k copies them times s. The query at position q has them turned by the offset d: s r sin(f (q + d)) and
+    s r cos(f (q + d)). Because sin a sin b + cos a cos b = cos(a - b), the attention logit is
+
+        sum over f of  s**2 r**2 cos(f (q + d - k)) / sqrt(head_dim)
+
+    It is largest at k = q + d, where all cosines are 1. The scale s makes it `LOGIT` there.
+    """
     used = min(head_dim // 2, len(frequencies))
-    # A product of query and key is a sum of `used` cosines of amplitude `square`, divided by sqrt(head_dim).
-    scale = math.sqrt(LOGIT * math.sqrt(head_dim) / (used * square))
+    scale = math.sqrt(LOGIT * math.sqrt(head_dim) / (used * square))  # s
     rows = slice(head * head_dim, (head + 1) * head_dim)
     query, key = projection.query_weight[rows], projection.key_weight[rows]  # (D, H)
     query.zero_()
@@ -128,7 +136,7 @@ def _look_at(
     for number, frequency in enumerate(frequencies[:used]):
         angle, sine, cosine = offset * frequency, 2 * number, 2 * number + 1
         key[sine, first + sine] = key[cosine, first + cosine] = scale
-        # sin(a + b) = sin a cos b + cos a sin b; cos(a + b) = cos a cos b - sin a sin b
+        # The rotation: sin(a + b) = sin a cos b + cos a sin b; cos(a + b) = cos a cos b - sin a sin b
         query[sine, first + sine] = query[cosine, first + cosine] = scale * math.cos(angle)
         query[sine, first + cosine] = scale * math.sin(angle)
         query[cosine, first + sine] = -scale * math.sin(angle)

@@ -90,19 +90,19 @@ class _SpanModel(ModelWithHead, ABC):
         encoded = self.albert(input_ids, **inputs)
         windows = gather_windows(encoded.last_hidden_state, window_positions)  # (N, L, H)
         scored = start_positions is not None and end_positions is not None
-        found = self._find(windows, allowed, start_positions if scored else None)
+        logits = self._find(windows, allowed, start_positions if scored else None)
         if start_positions is None or end_positions is None:
-            return found
-        start, end = found.start_logits, found.end_logits  # (N, L) each
+            return logits
+        start, end = logits.start_logits, logits.end_logits  # (N, L) each
         losses = _span_losses(start, end, start_positions, end_positions)  # (N,)
-        if found.null_logits is not None:
+        if logits.null_logits is not None:
             impossible = (start_positions == 0).float()  # (N,)
             losses = losses + 0.5 * functional.binary_cross_entropy_with_logits(
-                found.null_logits, impossible, reduction="none"
+                logits.null_logits, impossible, reduction="none"
             )  # (N,)
         hits = (start.argmax(-1) == start_positions) & (end.argmax(-1) == end_positions)  # (N,)
         total = (start_positions != IGNORED_LABEL).sum(dtype=torch.float32)  # ()
-        return found._replace(loss_sum=losses.sum(), correct=hits.sum(dtype=torch.float32), total=total)
+        return logits._replace(loss_sum=losses.sum(), correct=hits.sum(dtype=torch.float32), total=total)
 
     @abstractmethod
     def _find(self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor | None) -> SpanOutput:

@@ -5,7 +5,6 @@ Without a command it lists all of them. `data JOB ...` does what `python -m data
 
 import argparse
 import ast
-import difflib
 import runpy
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from common import PREFIX
 from common.command_line import Parser, in_one_line
 from common.environment import CONSOLE_SCRIPT
 from common.errors import UserError
+from common.text import did_you_mean
 
 DATA = "data"
 
@@ -55,8 +55,7 @@ def _refuse(name: str) -> None:
     """Prints the help, or raises UserError for a command that does not exist."""
     if name.startswith("-"):
         parser().parse_all([name])
-    near = difflib.get_close_matches(name, commands(), n=1)
-    raise UserError(f"unknown command {name}; " + (f"did you mean {near[0]}?" if near else "see --help"))
+    raise UserError(f"unknown command {name}; {did_you_mean(name, commands(), 'see --help')}")
 
 
 if __name__ == "__main__":

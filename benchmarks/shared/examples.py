@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from data_prep.format.shards import open_shards
-from data_prep.text.vocabulary import PAD_ID, Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.vocabulary import PAD_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data.collate import Batch, BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
@@ -40,7 +41,7 @@ class Examples:
 def open_collator(directory: Path) -> Collator:
     """The collator of a shard set, with the paper's masking. Raises UserError: `directory` holds no shards."""
     shards = open_shards(directory)
-    vocabulary = Vocabulary.load(directory)
+    vocabulary = load_vocabulary(directory)
     masking = MaskingSettings()
     return Collator(
         shards, BatchShape.of(shards, masking=masking), vocabulary.continues_word, "sop", seed=0, masking=masking

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.shared.commands import Command
 from benchmarks.study.plan import Plan
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
@@ -114,7 +115,7 @@ def choose_jobs(plan: Plan, found: Mapping[str, Path], out: Path, vocabulary: Pa
         found: directory of each task's files, by name.
         tokens: that fine-tuning may read on all tasks together, with all its runs.
     """
-    pieces = Vocabulary.load(vocabulary)
+    pieces = load_vocabulary(vocabulary)
     sizes = {name: size_of(find_task(name), data, pieces, plan) for name, data in found.items()}
     names = affordable(sizes, tokens, plan) if sizes else []
     limit, export = tokens / max(1, len(names)), out / "pretrain" / "export"

@@ -25,6 +25,11 @@ class FileEntry:
     bytes: Count
     xxh3_128: str
 
+    def is_in(self, directory: Path) -> bool:
+        """Whether the file is in `directory`, with this size. Does not read it."""
+        path = directory / self.name
+        return path.is_file() and path.stat().st_size == self.bytes
+
 
 def describe_file(path: Path) -> FileEntry:
     """Returns the entry of the complete file at `path`."""
@@ -56,16 +61,20 @@ def content_checksum(content: Mapping[str, Any]) -> str:
     return str(xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()))
 
 
-def read_manifest(path: Path, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str) -> Kind:
+def read_manifest(path: Path, job: str, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str) -> Kind:
     """Reads a manifest, which is the JSON of a `kind` with "format_version", "files" and its own "xxh3_128".
 
     Args:
+        job: of data_prep, that writes such manifests.
         version: the format version that this program reads.
         listed: matches the names of the files that it may list.
         remedy: end of the message if the manifest cannot be used.
     Raises:
-        UserError: it is damaged, of another version, or lists a file that does not belong there.
+        UserError: it is missing, damaged, of another version, or lists a file that does not belong there.
     """
+    if not path.is_file():
+        problem = f"has no {path.name}" if path.parent.is_dir() else "is not a directory"
+        raise UserError(f"{path.parent} {problem}; name one that `python -m data_prep {job}` wrote to its end")
     content = read_object(path, remedy)
     if (found_version := content.get("format_version")) != version:
         raise UserError(f"{path} has format version {found_version!r:.40}, this program reads {version}; {remedy}")

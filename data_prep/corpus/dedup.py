@@ -136,8 +136,8 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     tasks = [(band, part) for band in range(bands(comparison.method)) for part in range(parts)]
 
     def write_pairs(index: int, task: tuple[int, int]) -> UnitRecord:
-        found = equal_pairs(prints.output, comparison.firsts, *task, parts)
-        return UnitRecord(files=[write_array(pairs.output / f"{index:06d}.npy", found)])
+        duplicates = equal_pairs(prints.output, comparison.firsts, *task, parts)
+        return UnitRecord(files=[write_array(pairs.output / f"{index:06d}.npy", duplicates)])
 
     key_bytes = 8 * comparison.firsts[-1] // parts  # that each task reads
     ranks.run(tasks, write_pairs, pairs, sizes=[key_bytes] * len(tasks), description="pairs")
@@ -165,24 +165,23 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
     Each is compared with the first and with the one before it. That joins all documents of a large bucket if they are
     one text. Duplicates that one band does not join are joined by another.
     """
-    columns, numbers = [], []
+    own_keys, next_keys, numbers = [], [], []
     for index, first in enumerate(firsts[:-1]):
         keys = np.load(directory / f"{index:06d}.keys.npy", mmap_mode="r")
         here = np.flatnonzero(keys[band] % np.uint64(parts) == part)
-        columns.append(np.stack([keys[(band + 1) % len(keys)][here], keys[band][here]]))
+        own_keys.append(keys[band][here])
+        next_keys.append(keys[(band + 1) % len(keys)][here])
         numbers.append(here + first)
-    number = np.concatenate(numbers)  # (D,)
-    order = np.lexsort(np.concatenate(columns, axis=1))
-    key, number = np.concatenate([column[1] for column in columns])[order], number[order]
-    follows = np.flatnonzero(key[1:] == key[:-1]) + 1
-    buckets = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    leaders = buckets[np.searchsorted(buckets, follows, side="right") - 1]
-    others = np.concatenate([number[leaders], number[follows - 1]])  # (P,)
-    own = np.concatenate([number[follows]] * 2)
-    first, second = np.minimum(others, own), np.maximum(others, own)
-    order = np.lexsort((second, first))
-    pairs = np.stack([first[order], second[order]], axis=1)  # (P, 2), sorted
-    pairs = pairs[np.append(True, (np.diff(pairs, axis=0) != 0).any(axis=1))[: len(pairs)]]
+    key, number = np.concatenate(own_keys), np.concatenate(numbers)  # (D,) each
+    order = np.lexsort((np.concatenate(next_keys), key))  # by the key, then by the next band's
+    key, number = key[order], number[order]
+    begins = np.append(True, key[1:] != key[:-1])[: len(key)]  # (D,) whether a bucket, documents of one key, begins
+    follows = np.flatnonzero(~begins)  # (F,) the documents behind the first of their bucket
+    leaders = np.maximum.accumulate(np.where(begins, np.arange(len(key)), 0))[follows]  # (F,) that first one
+    others = np.concatenate([number[leaders], number[follows - 1]])  # (2 F,)
+    pairs = np.sort(np.stack([others, np.tile(number[follows], 2)], axis=1), axis=1)  # (2 F, 2)
+    pairs = pairs[np.lexsort(pairs.T[::-1])]  # by the first, then by the second; much faster than np.unique
+    pairs = pairs[np.append(True, (np.diff(pairs, axis=0) != 0).any(axis=1))[: len(pairs)]]  # (P, 2), each once
     duplicates = [
         block[_are_same(directory, firsts, block)]
         for block in (pairs[first : first + MAX_PAIRS_IN_MEMORY] for first in range(0, len(pairs), MAX_PAIRS_IN_MEMORY))

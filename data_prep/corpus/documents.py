@@ -247,8 +247,8 @@ def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict
     # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
     # Reading takes most of the time, and a checksum is computed without Python's lock.
     with ThreadPoolExecutor(_READERS) as readers:
-        found = list(readers.map(lambda part: file_checksum(part) if part.is_file() else None, parts))
-    for (part, file), checksum in zip(parts.items(), found):
+        actual = list(readers.map(lambda part: file_checksum(part) if part.is_file() else None, parts))
+    for (part, file), checksum in zip(parts.items(), actual):
         if checksum != file.xxh3_128:
             raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
     return parts
@@ -263,8 +263,5 @@ def write_manifest(directory: Path, manifest: DocumentsManifest) -> None:
 
 def read_manifest(directory: Path) -> DocumentsManifest:
     """Reads `documents.json`. UserError: it is missing, damaged, or of another format version."""
-    path = directory / MANIFEST
-    if not path.is_file():
-        problem = f"has no {MANIFEST}" if directory.is_dir() else "is not a directory"
-        raise UserError(f"{directory} {problem}; give one that `python -m data_prep extract` wrote to its end")
-    return checksums.read_manifest(path, DocumentsManifest, FORMAT_VERSION, LISTED, "extract it again")
+    remedy = "extract it again"
+    return checksums.read_manifest(directory / MANIFEST, "extract", DocumentsManifest, FORMAT_VERSION, LISTED, remedy)

@@ -61,10 +61,14 @@ def bands(method: Method) -> int:
     return BANDS if method == "near" else 1
 
 
+def plain(word: str) -> str:
+    """Returns the letters and digits of a word, normalised."""
+    return _NO_WORD.sub("", normalize(word))
+
+
 def skeleton(word: str) -> str:
     """Returns the consonants of a word; those that spellings exchange are merged. "" if there are none."""
-    letters = _NO_WORD.sub("", normalize(word))
-    return _DOUBLED.sub(r"\1", letters.translate(_SILENT))
+    return _DOUBLED.sub(r"\1", plain(word).translate(_SILENT))
 
 
 class Fingerprinter:

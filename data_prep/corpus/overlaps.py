@@ -14,7 +14,6 @@ Each Chinese or Japanese character is a word.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,22 +25,15 @@ from numpy.typing import NDArray
 
 from common.files.atomic import write_text
 from data_prep.corpus.dedup import names_of, write_array
-from data_prep.corpus.fingerprints import LONG_TEXT, skeleton
+from data_prep.corpus.fingerprints import LONG_TEXT, plain, skeleton
 from data_prep.corpus.word_runs import RunReader, Runs
 from data_prep.corpus.work_units import Corpus, read_texts
-from data_prep.text.normalize import normalize
 
 IntArray = NDArray[np.int64]
 
 HELD_OUT_WORDS = 8
 HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
-_NO_LETTER = re.compile(r"[\W_]+")
-
-
-def plain(word: str) -> str:
-    """Returns the letters and digits of a word, normalised."""
-    return _NO_LETTER.sub("", normalize(word))
 
 
 def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDArray[np.uint8]]:
@@ -164,11 +156,11 @@ class Search:
 
     def __init__(self, directory: Path, words: int) -> None:
         self._held_out, self._tasks = Index.mapped(directory / "held_out"), Index.mapped(directory / "tasks")
-        self._bones, self._words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(words, plain)
+        self._skeletons, self._words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(words, plain)
 
     def find(self, first: int, texts: Sequence[str]) -> Found:
         """Returns the documents that overlap with other texts, of which document `first` is the first of `texts`."""
-        similar = most_similar(self._held_out, self._bones.read(texts)) if len(self._held_out.hashes) else {}
+        similar = most_similar(self._held_out, self._skeletons.read(texts)) if len(self._held_out.hashes) else {}
         in_tasks: dict[int, int] = {}
         if len(self._tasks.hashes):
             documents, owners = self._tasks.find(self._words.read(texts))
@@ -195,7 +187,7 @@ def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) ->
 
 def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     """Returns the documents that are similar to an owner, and the number of the most similar one."""
-    found: dict[int, tuple[float, int]] = {}
+    best: dict[int, tuple[float, int]] = {}
     documents, owners = index.find(runs)
     pairs, common = np.unique(documents * len(index.sizes) + owners, return_counts=True)
     documents, owners = np.divmod(pairs, len(index.sizes))  # (P,)
@@ -207,5 +199,5 @@ def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     enough = (own <= others) | (common >= MIN_COMMON)
     for pair in np.flatnonzero((share >= least) & enough).tolist():
         document, owner = int(documents[pair]), int(owners[pair])
-        found[document] = max(found.get(document, (0.0, 0)), (float(share[pair]), -owner))
-    return {document: -owner for document, (_, owner) in sorted(found.items())}
+        best[document] = max(best.get(document, (0.0, 0)), (float(share[pair]), -owner))
+    return {document: -owner for document, (_, owner) in sorted(best.items())}

@@ -114,18 +114,26 @@ class RunReader:
         return self._spell(error.object[error.start : error.end]), error.end
 
     def _words(self, piece: str) -> tuple[HashArray, IntArray]:
-        """Returns the hashes of all words; and for each text that ends here the number of words up to there."""
+        """Returns the hashes of all words; and for each text that ends here the number of words up to there.
+
+        All that counts of the words is spelled as bytes first. White space, dividers and the ends of texts (\\0) become
+        bytes up to " ", and what does not count becomes `_GONE`, which is removed.
+        """
+        # A text of few other characters is fastest encoded as ASCII, with a call for each run of others.
         if not piece.isascii() and len(piece.encode()) > _FEW_OTHERS * len(piece):
             spelled = self._spell(piece)
         else:
             spelled = piece.encode("ascii", self._errors)
+        # Two blanks before: the next step removes the first byte, and a gap must precede the first word. Blanks behind:
+        # `_hash_words` reads `_LETTERS` bytes from each place on.
         letters = np.frombuffer(b"  " + spelled.translate(self._table) + b" " * _LETTERS, np.uint8)
         letters = letters.compress(letters != _GONE)
         if self._doubles_count_once:
             differ = letters[1:] != letters[:-1]
-            letters = letters[1:].compress(differ | (letters[1:] - ord("a") > 25))
+            is_no_letter = letters[1:] - ord("a") > 25  # uint8: bytes below "a" wrap around
+            letters = letters[1:].compress(differ | is_no_letter)
         gaps = letters <= ord(" ")
-        edges = np.flatnonzero(gaps[1:] != gaps[:-1]) + 1
+        edges = np.flatnonzero(gaps[1:] != gaps[:-1]) + 1  # where a word begins, where it ends, and so on
         starts, stops = edges[::2], edges[1::2]  # (W,)
         return _hash_words(letters, starts, stops), np.searchsorted(starts, np.flatnonzero(letters == 0))
 

@@ -125,7 +125,6 @@ def directory_name(directory: Path) -> str:
 
 
 def _row_groups(path: Path, language: str) -> list[RowGroupSlice]:
-    """Returns the row groups of a file that are not empty."""
     with opened_part(path) as file:
         column = file.schema_arrow.get_field_index("text")
         groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]

@@ -32,6 +32,7 @@ only masked language modelling uses.
 
 import itertools
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,8 +88,6 @@ class Pairs:
 
 MAX_BACK = 16
 """Tokens by which a cut moves back to the beginning of a word, at most. Text without blanks has longer words."""
-
-
 SECTION_SENTENCES = 1024
 """Sentences in a section: enough that its last span, which may be short, counts little."""
 
@@ -115,79 +114,106 @@ def span_stops(
     Returns:
         The end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
     """
+    section = _Section(boundaries, bisect_left(boundaries, end), end, capacity, begins_word)
     stops: list[int] = []
     cuts: list[float] = []
-    uniforms: list[list[float]] = []  # four numbers for each span
-    used = 0
-    last = bisect_left(boundaries, end)
-    divided = short_probability / (2 - short_probability)
-    rest = 0  # where the second part of a divided span ends
+    numbers: Iterator[list[float]] = iter(())  # four for each span
+    divided = short_probability / (2 - short_probability)  # share of the spans that become two short ones
+    second_half = 0  # where the second half of a divided span ends
     while start < end:
-        if used == len(uniforms):
-            uniforms = generator.take(4 * ((end - start) // capacity + 2)).reshape(-1, 4).tolist()
-            used = 0
-        short, place, division, cut = uniforms[used]
-        used += 1
-        if rest:
-            stop, rest = rest, 0
+        if (four := next(numbers, None)) is None:
+            numbers = iter(generator.take(4 * ((end - start) // capacity + 2)).reshape(-1, 4).tolist())
+            four = next(numbers)
+        short, place, division, cut = four
+        if second_half:
+            stop, second_half = second_half, 0
         else:
-            stop = _before_word(start, min(start + capacity, end), begins_word)
-            if stop < end:
-                following = bisect_left(boundaries, stop)
-                if following + 2 > last or boundaries[following + 2] > stop + capacity:
-                    earlier = _earlier_stop(start, stop, capacity, place, boundaries, following, last)
-                    stop = _before_word(start, earlier, begins_word)
-            if short < divided:
-                first = bisect_left(boundaries, start)
-                latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
-                if first + 2 <= latest:
-                    earliest = boundaries[first + 2]
-                    rest = stop
-                    stop = earliest + int(division * (boundaries[latest] - earliest + 1))
-                    stop = _before_word(start, stop, begins_word)
+            stop = section.span_end(start, place)
+            if short < divided and (middle := section.middle(start, stop, division)):
+                stop, second_half = middle, stop
         stops.append(stop)
         cuts.append(cut)
         start = stop
     return stops, cuts
 
 
-def _before_word(start: int, stop: int, begins_word: bytes) -> int:
-    """Moves the end of a span back to the beginning of a word, by at most `MAX_BACK` tokens."""
-    word = begins_word.rfind(1, max(start + 1, stop - MAX_BACK), stop + 1)
-    return stop if word < 0 else word
+def span_stops_from_end(
+    start: int,
+    end: int,
+    capacity: int,
+    short_probability: float,
+    generator: UniformStream,
+    boundaries: list[int],
+    begins_word: bytes,
+) -> tuple[list[int], list[float]]:
+    """Cuts one section into spans from its end to its beginning. Args and returns: see `span_stops`.
 
-
-def _earlier_stop(
-    start: int, stop: int, capacity: int, place: float, boundaries: list[int], following: int, last: int
-) -> int:
-    """Returns where the span [start, stop) ends instead, so that the next one has two whole sentences.
-
-    The place is sampled uniformly from those that leave two whole sentences on both sides. A span that has fewer anyway
-    keeps half of a row. Without such a place it is `stop`.
-
-    Args:
-        start, stop, capacity, boundaries: see `span_stops`.
-        place: random number, uniform on [0, 1).
-        following, last: indices of the first boundary from `stop` on, and of the end of the section.
+    It mirrors the section: place x becomes `end` - x. What a span's end is there, is its beginning here.
     """
-    first = bisect_left(boundaries, start)
-    low = boundaries[first + 2] if first + 2 <= last else stop + 1
-    if low > stop:
-        low = start + capacity // 2
-    ranges: list[tuple[int, int]] = []  # places from ... to ...
-    for index in range(min(following, last - 2), first, -1):
-        high = min(stop, boundaries[index])  # the next span's first whole sentence begins at `index`
-        if high < low:
-            break
-        least = max(low, boundaries[index - 1] + 1, boundaries[index + 2] - capacity)
-        if least <= high:
-            ranges.append((least, high))
-    sampled = int(place * sum(high - least + 1 for least, high in ranges))
-    for least, high in ranges:
-        if sampled <= high - least:
-            return least + sampled
-        sampled -= high - least + 1
-    return stop
+    inside = boundaries[bisect_left(boundaries, start) : bisect_right(boundaries, end)]
+    mirrored = [end - boundary for boundary in reversed(inside)]
+    flags = begins_word[start : end + 1][::-1]
+    starts, cuts = span_stops(0, end - start, capacity, short_probability, generator, mirrored, flags)
+    # Each span ends where the next one begins, and the last one at the section's end, which is 0 in the mirror.
+    return [end - place for place in reversed([0, *starts[:-1]])], cuts
+
+
+class _Section(NamedTuple):
+    """A section that is cut into spans. Its methods decide where the span that begins at `start` ends."""
+
+    boundaries: list[int]
+    last: int  # index of the section's end in `boundaries`
+    end: int
+    capacity: int
+    begins_word: bytes
+
+    def span_end(self, start: int, place: float) -> int:
+        """The end of a span as long as a row allows, or earlier for two whole sentences in the next one."""
+        stop = self._before_word(start, min(start + self.capacity, self.end))
+        following = bisect_left(self.boundaries, stop)  # where the next span's first whole sentence begins
+        leaves_two = following + 2 <= self.last and self.boundaries[following + 2] <= stop + self.capacity
+        if stop == self.end or leaves_two:
+            return stop
+        return self._before_word(start, self._earlier_stop(start, stop, place, following))
+
+    def middle(self, start: int, stop: int, division: float) -> int | None:
+        """Where the span [start, stop) is divided, with two whole sentences on both sides. None if it has no four."""
+        earliest = bisect_left(self.boundaries, start) + 2
+        latest = bisect_right(self.boundaries, stop) - 3
+        if earliest > latest:
+            return None
+        low, high = self.boundaries[earliest], self.boundaries[latest]
+        return self._before_word(start, low + int(division * (high - low + 1)))
+
+    def _before_word(self, start: int, stop: int) -> int:
+        """Moves the end of a span back to the beginning of a word, by at most `MAX_BACK` tokens."""
+        word = self.begins_word.rfind(1, max(start + 1, stop - MAX_BACK), stop + 1)
+        return stop if word < 0 else word
+
+    def _earlier_stop(self, start: int, stop: int, place: float, following: int) -> int:
+        """The end instead of `stop`, sampled by `place` from those that leave two whole sentences on both sides.
+
+        A span that has fewer anyway keeps half of a row. Without such an end it is `stop`.
+        """
+        boundaries = self.boundaries
+        first = bisect_left(boundaries, start)
+        low = boundaries[first + 2] if first + 2 <= self.last else stop + 1
+        if low > stop:
+            low = start + self.capacity // 2
+        # The ends for which the next span's whole sentences are the one that begins at `index` and the one after it:
+        # behind the boundary before, up to `index`, and near enough to the end of the second sentence.
+        ends: list[range] = []
+        for index in range(min(following, self.last - 2), first, -1):
+            high = min(stop, boundaries[index])
+            if high < low:
+                break
+            ends.append(range(max(low, boundaries[index - 1] + 1, boundaries[index + 2] - self.capacity), high + 1))
+        sampled = int(place * sum(map(len, ends)))
+        for possible in ends:
+            if sampled < len(possible):
+                return possible[sampled]
+            sampled -= len(possible)
+        return stop
 
 
 def sections(boundaries: list[int], start: int, end: int) -> list[tuple[int, int]]:
@@ -277,16 +303,8 @@ def make_pairs(
             ordinal = first_document + offset
             generator = UniformStream(seed, ordinal)
             for begin, end in sections(boundaries, start, stop):
-                if generator.take(1)[0] < 0.5:
-                    spans, numbers = span_stops(
-                        begin, end, capacity, short_probability, generator, boundaries, word_flags
-                    )
-                else:  # from the end of the section
-                    inside = boundaries[bisect_left(boundaries, begin) : bisect_right(boundaries, end)]
-                    mirrored = [end - boundary for boundary in reversed(inside)]
-                    flags = word_flags[begin : end + 1][::-1]
-                    spans, numbers = span_stops(0, end - begin, capacity, short_probability, generator, mirrored, flags)
-                    spans = [end - place for place in reversed([0, *spans[:-1]])]
+                cut = span_stops if generator.take(1)[0] < 0.5 else span_stops_from_end
+                spans, numbers = cut(begin, end, capacity, short_probability, generator, boundaries, word_flags)
                 starts.append(begin)
                 starts += spans[:-1]
                 stops += spans

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from common.errors import UserError
 from common.files import checksums
 from common.files.atomic import write_text
 from common.files.checksums import FileEntry, content_checksum
@@ -142,9 +141,5 @@ def read_manifest(directory: Path) -> ShardManifest:
     Raises:
         UserError: `directory` is not a complete shard set, or the manifest is damaged or of another version.
     """
-    path = directory / MANIFEST
-    if not path.is_file():
-        problem = f"has no {MANIFEST}" if directory.is_dir() else "is not a directory"
-        raise UserError(f"{directory} {problem}; name one that `python -m data_prep shards` wrote to its end")
     remedy = "copy it again or make the shards again"
-    return checksums.read_manifest(path, ShardManifest, FORMAT_VERSION, LISTED, remedy)
+    return checksums.read_manifest(directory / MANIFEST, "shards", ShardManifest, FORMAT_VERSION, LISTED, remedy)

@@ -22,6 +22,7 @@ from common.files.checksums import problem_of_file
 from common.files.places import open_regular
 from data_prep.format.pairs import Parts
 from data_prep.format.shard_manifest import ShardFile, ShardManifest, describe_file, read_manifest
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 
 _UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")
@@ -137,34 +138,23 @@ def write_shard(
         *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in parts),
         pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
     ]
-    with replacing(path) as temporary:
-        with temporary.open("wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-        described = describe_file(temporary, len(tokens_per_row))
-    return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)
-
-
-class ShardRow(NamedTuple):
-    """One row of P pairs and T tokens.
-
-    Attributes:
-        tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens.
-        parts: int64[P] each, numbers of tokens in each part (data_prep/format/pairs.py); b is 0 in a segment without a
-            partner.
-        documents: int64[P], ordinal in the corpus of each pair's document.
-    """
-
-    tokens: NDArray[np.uint16]
-    parts: Parts
-    documents: NDArray[np.int64]
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as sink,
+        pa.ipc.new_stream(sink, SCHEMA) as writer,
+    ):
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    return describe_file(path, len(tokens_per_row))
 
 
 class ShardRows(NamedTuple):
     """R rows one after another, copied: P pairs and T tokens in all.
 
     Attributes:
-        tokens: uint16[T], as in `ShardRow`.
-        parts, documents: int64[P] each, as in `ShardRow`.
+        tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens.
+        parts: int64[P] each, numbers of tokens in each part (data_prep/format/pairs.py); b is 0 in a segment without a
+            partner.
+        documents: int64[P], ordinal in the corpus of each pair's document.
         pairs: int64[R], the number of each row's pairs.
     """
 
@@ -208,7 +198,7 @@ def _wrong_rows(rows: ShardRows, lengths: NDArray[np.int64], manifest: ShardMani
     return wrong
 
 
-class ShardSet(Sequence[ShardRow]):
+class ShardSet(Sequence[ShardRows]):
     """The rows of a shard set, numbered across its shards. `open_shards` makes it.
 
     A row is found in O(log shards). Threads may read at the same time. A copy in
@@ -237,9 +227,9 @@ class ShardSet(Sequence[ShardRow]):
             columns = self._mapped[shard] = map_shard(self._paths[shard], self._files[shard].rows)
         return columns
 
-    def row(self, index: int) -> ShardRow:
+    def row(self, index: int) -> ShardRows:
         """Returns row `index`, 0 to len - 1. IndexError: there is no such row. UserError: its shard is damaged."""
-        return ShardRow(*self.rows(np.array([index]))[:3])
+        return self.rows(np.array([index]))
 
     def rows(self, indices: NDArray[np.int64]) -> ShardRows:
         """Returns the rows `indices`, int64[R], one after another.
@@ -256,14 +246,14 @@ class ShardSet(Sequence[ShardRow]):
         slices = [] if indices.size else [self._columns(0).between(0, 0)]
         for shard, row, count in zip(shards[begins].tolist(), rows[begins].tolist(), counts.tolist()):
             slices.append(self._columns(shard).between(row, row + count))
-        found, lengths = _join(slices)
-        wrong = _wrong_rows(found, lengths, self.manifest)
+        stored, lengths = _join(slices)
+        wrong = _wrong_rows(stored, lengths, self.manifest)
         if wrong.any():
             raise UserError(
                 f"row {indices[wrong][0]} of {self.directory} has impossible lengths or tokens; "
                 f"run `python -m data_prep verify {self.directory}`"
             )
-        return found
+        return stored
 
 
 def open_shards(path: Path) -> ShardSet:
@@ -275,17 +265,15 @@ def open_shards(path: Path) -> ShardSet:
     directory = Path(path)
     manifest = read_manifest(directory)
     for file in manifest.files:
-        stored = directory / file.name
-        if not stored.is_file() or stored.stat().st_size != file.bytes:
-            raise UserError(
-                f"{stored} is missing or does not have {file.bytes} bytes; copy it again or make the shards again"
-            )
+        if not file.is_in(directory):
+            fault = f"is missing or does not have {file.bytes} bytes"
+            raise UserError(f"{directory / file.name} {fault}; copy it again or make the shards again")
     return ShardSet(directory, manifest)
 
 
 def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
     """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
-    vocabulary = Vocabulary.load(directory)
+    vocabulary = load_vocabulary(directory)
     if vocabulary.sha256 != manifest.vocabulary_sha256 or len(vocabulary) != manifest.vocabulary_size:
         raise UserError(
             f"{find_vocabulary(directory)} is not the vocabulary that the shards were made with; "

@@ -211,9 +211,10 @@ def is_complete(out: Path, plan: DocumentsManifest) -> bool:
     if differences := describe_differences(_identity(manifest), _identity(plan)):
         raise UserError(f"{out} holds other documents ({differences}); give another --out or delete that directory")
     for file in manifest.files:
-        path = out / file.name
-        if not path.is_file() or path.stat().st_size != file.bytes:
-            raise UserError(f"{path} is missing or has another size than {MANIFEST} says; extract {out} again")
+        if not file.is_in(out):
+            raise UserError(
+                f"{out / file.name} is missing or has another size than {MANIFEST} says; extract {out} again"
+            )
     return True
 
 

@@ -30,6 +30,7 @@ from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifes
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
 from data_prep.sources.records import task_files, task_texts
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
@@ -117,7 +118,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
-    """Makes the shards in `out`, whose lock rank 0 holds."""
     scratch, comparison, duplicates = out / UNITS, plan.comparison, dedup.NO_DUPLICATES
 
     def begin() -> None:
@@ -135,9 +135,9 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
         texts = list(read_texts_with_language(unit))
         found = search.find(unit.first_document, [text for text, _ in texts]) if search else overlaps.Found()
         first = unit.first_document + (comparison.start if comparison is not None else 0)
-        twins = duplicates.between(first, first + unit.documents) - first
+        removed = duplicates.between(first, first + unit.documents) - first
         path = out / manifests.shard_name(index)
-        return make_shard(path, unit, texts, encoder, plan.manifest, found, twins.tolist())
+        return make_shard(path, unit, texts, encoder, plan.manifest, found, removed.tolist())
 
     units, ledger = plan.corpus.units, Ledger(out, ShardRecord, scratch)
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
@@ -165,7 +165,7 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     """Checks the arguments and returns what to do."""
     if args.against and args.dedup == "none":
         raise UserError("--against names documents to compare with, and --dedup is none; add --dedup near, or exact")
-    vocabulary = Vocabulary.load(args.vocab)
+    vocabulary = load_vocabulary(args.vocab)
     corpus = open_corpus(args.documents, args.split, args.language)
     if (count := sum(unit.documents for unit in corpus.units)) > shards.MAX_DOCUMENTS:
         raise UserError(f"--documents hold {count:,} documents, and at most {shards.MAX_DOCUMENTS:,} can be numbered")

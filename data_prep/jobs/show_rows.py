@@ -71,7 +71,7 @@ def rows_wanted(args: argparse.Namespace, count: int) -> list[int]:
     return [count * i // wanted for i in range(wanted)]
 
 
-def describe_row(index: int, row: shards.ShardRow, max_seq_length: int, vocabulary: Vocabulary) -> Iterator[str]:
+def describe_row(index: int, row: shards.ShardRows, max_seq_length: int, vocabulary: Vocabulary) -> Iterator[str]:
     """Yields the lines that show one row."""
     used = int(row.parts.positions().sum())
     count = len(row.documents)

@@ -91,7 +91,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpus, dict[str, Any]]:
-    """Checks the arguments and returns corpus and options."""
     min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1 + BYTES * args.byte_fallback
     if not min_size <= args.size <= MAX_PIECES:
         raise UserError(f"--size is {args.size}; choose one from {min_size} to {MAX_PIECES}: ids have 16 bits")
@@ -176,8 +175,8 @@ def sample_sentences(
         parts = [len(cut(sentence)) for sentence in sentences_of(unit, normalization)]
         return sum(parts), sum(number > 1 for number in parts)
 
-    found = ranks.run(corpus.units, count, None, sizes=sizes, description="vocab: counting sentences")
-    counts = [number for number, _ in found]
+    counted = ranks.run(corpus.units, count, None, sizes=sizes, description="vocab: counting sentences")
+    counts = [number for number, _ in counted]
     wanted = ranks.on_root(lambda: quotas(counts, options["sentences"]))
 
     def sample(index: int, unit: WorkUnit) -> str:
@@ -195,7 +194,7 @@ def sample_sentences(
         )
     characters = sum(len(text) - text.count("\n") for text in texts)
     described = {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
-    return texts, described | {"cut": sum(long for _, long in found)}
+    return texts, described | {"cut": sum(long for _, long in counted)}
 
 
 def _finish(

@@ -53,17 +53,13 @@ class Ledger(Generic[Record]):
 
     def read_finished(self, units: int) -> dict[int, Record]:
         """Returns the records of the finished ones of so many units, by their indices."""
-        found = {}
+        finished = {}
         for index in range(units):
             with contextlib.suppress(UserError):
                 record = read_as(self._path(index), self._kind, "", extra="ignore")
-                if all(map(self._is_there, record.files)):
-                    found[index] = record
-        return found
-
-    def _is_there(self, file: FileEntry) -> bool:
-        path = self.output / file.name
-        return path.is_file() and path.stat().st_size == file.bytes
+                if all(file.is_in(self.output) for file in record.files):
+                    finished[index] = record
+        return finished
 
     def write(self, index: int, record: Record) -> None:
         """Records unit `index` as done."""

@@ -178,7 +178,6 @@ class Hub(Source):
                 self.add((name, shard), max(1, total // shards))
 
     def _open(self, name: str) -> Any:
-        """Returns the streamed dataset (`datasets.IterableDataset`)."""
         from datasets import load_dataset, load_from_disk  # takes seconds to import, and only this source needs it
         from datasets.utils.logging import disable_progress_bar
 

@@ -62,10 +62,12 @@ class Wikipedia(Source):
         super().__init__()
         self._unit_bytes, self._language = unit_bytes, language
         self._sites: dict[Path, Site] = {}
-        found = [file for path in paths for file in find_files(path, _EXPORT_NAME.search, _KIND)]
-        files = [(path, name) for path, name in found if not _INDEX_NAME.search(name)]
+        candidates = [file for path in paths for file in find_files(path, _EXPORT_NAME.search, _KIND)]
+        files = [(path, name) for path, name in candidates if not _INDEX_NAME.search(name)]
         if not files:
-            raise UserError(f"{found[0][0]} is the index of an export, which is not needed; give the export itself")
+            raise UserError(
+                f"{candidates[0][0]} is the index of an export, which is not needed; give the export itself"
+            )
         self.plan(files)
         languages = {site.language: file for file, site in self._sites.items()}
         if len(languages) > 1:
@@ -151,13 +153,12 @@ def raw_pages(unit: ByteRange) -> Iterator[bytes | int]:
     page follows, its beginning is yielded. Of a damaged block, the byte where it begins is yielded.
     """
     bzip2 = Bzip2File(unit.path) if is_bzip2(unit.path) else None
-    buffer, used = b"", 0  # number of bytes of the buffer that were yielded or skipped
-    owned = 0  # number of bytes at the start of the buffer that belong to this range
+    buffer = b""  # what was read and is not yielded or skipped yet; at most the beginning of a page after each chunk
+    owned = 0  # number of bytes at the start of the buffer that belong to this range; a page that begins there is ours
     for position, content in chunks(unit.path, unit.begin, bzip2):
-        buffer, owned, used = buffer[used:], owned - used, 0
         if content is None:
             if owned > 0 and buffer.startswith(_PAGE):
-                yield buffer
+                yield buffer  # the page continues in the damaged block
             buffer, owned = b"", 0
             if position >= unit.end:
                 return
@@ -166,25 +167,29 @@ def raw_pages(unit: ByteRange) -> Iterator[bytes | int]:
         if position < unit.end:
             own = len(content) if bzip2 is not None else min(len(content), unit.end - position)
             owned = len(buffer) + own
-        elif owned <= 0:
+        elif owned <= 0:  # no page of ours is waiting for its end
             return
         buffer += content
-        while True:
-            begin = buffer.find(_PAGE, used)
-            if begin >= owned:
-                return
-            if begin < 0:  # keep only what can be the start of "<page>"
-                used = max(used, len(buffer) - len(_PAGE) + 1)
-                break
-            used = begin
-            end = buffer.find(_PAGE_END, begin)
-            following = buffer.find(_PAGE, begin + len(_PAGE), end if end >= 0 else len(buffer))
-            if following < 0 and end < 0:
-                break
-            used = following if following >= 0 else end + len(_PAGE_END)
-            yield buffer[begin:used]
-    if 0 <= (begin := buffer.find(_PAGE, used)) < owned:
+        used = 0  # bytes of the buffer that are yielded or skipped
+        while 0 <= (begin := buffer.find(_PAGE, used)) < owned and (end := _page_end(buffer, begin)):
+            yield buffer[begin:end]
+            used = end
+        if begin >= owned:
+            return
+        # The rest is the beginning of a page, or at most of "<page>".
+        used = begin if begin >= 0 else max(used, len(buffer) - len(_PAGE) + 1)
+        buffer, owned = buffer[used:], owned - used
+    if 0 <= (begin := buffer.find(_PAGE)) < owned:
         yield buffer[begin:]
+
+
+def _page_end(buffer: bytes, begin: int) -> int:
+    """Where the page that begins at `begin` ends: behind </page>, or before the next <page>. 0 if it goes on."""
+    end = buffer.find(_PAGE_END, begin)
+    following = buffer.find(_PAGE, begin + len(_PAGE), end if end >= 0 else len(buffer))
+    if following >= 0:
+        return following
+    return end + len(_PAGE_END) if end >= 0 else 0
 
 
 def parse_page(raw: bytes) -> ElementTree.Element:
@@ -303,18 +308,21 @@ class Bzip2File:
         return None
 
     def _marks(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Returns all marks that are entirely between two bytes, in order."""
+        """Returns all marks that are entirely between two bytes, in order, as (bit in the file, which mark).
+
+        A mark of 48 bits at bit `shift` of a byte reaches into seven bytes. The five in the middle are all its own, so
+        `bytes.find` finds them. Of the first byte the low bits are its own, of the last one the high bits.
+        """
         begin, end = max(begin, 0), min(end, self.size)
-        window = self._data[begin:end]
+        window = self._data[begin:end] + b"\0"  # a mark at bit 0 has no seventh byte, and may end the window
         marks = []
         for mark in (_BLOCK_MARK, _END_MARK):
             for shift in range(8):
-                pattern = (mark << (8 - shift)).to_bytes(7, "big")
-                low, high = (1 << (8 - shift)) - 1, (0xFF00 >> shift) & 0xFF
-                at = window.find(pattern[1:6], 1)
-                while at != -1:
-                    tail = window[at + 5] if at + 5 < len(window) else (None if shift else 0)
-                    if window[at - 1] & low == pattern[0] and tail is not None and tail & high == pattern[6]:
+                first, *middle, last = (mark << (8 - shift)).to_bytes(7, "big")
+                low_bits, high_bits = 0xFF >> shift, 0xFF00 >> shift & 0xFF
+                at = 0
+                while (at := window.find(bytes(middle), at + 1)) > 0:
+                    is_inside = at + 5 < end - begin + (shift == 0)
+                    if is_inside and window[at - 1] & low_bits == first and window[at + 5] & high_bits == last:
                         marks.append(((begin + at - 1) * 8 + shift, mark))
-                    at = window.find(pattern[1:6], at + 1)
         return sorted(marks)

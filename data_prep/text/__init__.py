@@ -3,7 +3,8 @@
 sentences                 splits text into sentences
 english                   where English sentences end
 normalize                 ALBERT's text normalisation
-vocabulary                what a vocabulary is, and how its file is found and read
+vocabulary                what a vocabulary is, and where its file is found
+load_vocabulary           reads a vocabulary of either kind
 sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces, also from a tokenizer.json
 wordpiece_vocabulary      BERT's kind: WordPiece, by the library `tokenizers`
 likeness                  tells which language a text looks like

@@ -113,7 +113,6 @@ class _Candidate(NamedTuple):
 
 
 def _ends(here: _Candidate) -> bool:
-    """Whether the sentence ends at the candidate."""
     if not here.following.isascii() and here.following.islower():
         return False
     if here.stop.rstrip(_CLOSING)[-1] in "!?":

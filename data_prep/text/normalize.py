@@ -35,7 +35,6 @@ def _without_marks(run: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _decompose(run: str) -> str:
-    """NFKD of at most MAX_RUN non-ASCII characters, without combining marks."""
     return "".join(c for c in unicodedata.normalize("NFKD", run) if not unicodedata.combining(c))
 
 

@@ -54,13 +54,13 @@ def repeats(words: Sequence[str]) -> NDArray[np.bool_]:
     """Whether one to four characters stand three times in a row in each word, bool (W,). No word has a line break."""
     codes = np.frombuffer("\n".join([*words, ""]).encode("utf-32-le"), "<u4")  # (C,)
     ends = np.flatnonzero(codes == ord("\n"))  # (W,)
-    found = np.zeros(len(words), np.bool_)
+    repeated = np.zeros(len(words), np.bool_)
     for size in range(1, MAX_REPEATED + 1):
         equal = (codes[size:] == codes[:-size]) & (codes[size:] != ord("\n"))  # (C - size,) to the one `size` before
         counts = np.cumsum(np.append(False, equal))
         begins = np.flatnonzero(counts[2 * size :] - counts[: -2 * size] == 2 * size)  # of three in a row
-        found[np.searchsorted(ends, begins)] = True
-    return found
+        repeated[np.searchsorted(ends, begins)] = True
+    return repeated
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -122,17 +122,10 @@ class SentencePieceVocabulary(Vocabulary):
             )
         return vocabulary
 
-    @classmethod
-    def of_tokenizer(cls, contents: Mapping[str, Any]) -> "SentencePieceVocabulary":
-        """Restores the model from a tokenizer.json. Raises ValueError: it was not made from such a model."""
-        return cls.of_file(restore_model(contents))
-
     def unknown(self) -> NDArray[np.bool_]:
-        """See `Vocabulary.unknown`."""
         return super().unknown() | self.is_byte
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Vocabulary.encode`."""
         return self._processor.encode([normalize(text, self.normalization) for text in texts], out_type=int)
 
     def encode_words(self, words: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.bool_]]:
@@ -168,7 +161,6 @@ class SentencePieceVocabulary(Vocabulary):
         return encoded["ids"], offsets
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `Vocabulary.decode`."""
         return self._processor.decode([int(i) for i in ids])
 
 

@@ -79,25 +79,31 @@ class Encoder:
         """
         if len(self._numbers) > MAX_WORDS:
             self._forget()
+        words = self._number_words(sentences)  # (W,) rows of the table; 0 for the end of a sentence
+        lengths = self._lengths[words]  # (W,)
+        ends = np.cumsum(lengths)  # (W,) end of each word's tokens in the result
+        # The tokens of a word are contiguous in the table and in the result. So each token stands in the table where it
+        # stands in the result, plus the distance of its word in the two.
+        distances = self._starts[words] - (ends - lengths)  # (W,)
+        ids = self._ids[np.repeat(distances, lengths) + np.arange(lengths.sum())]  # (T,)
+        last = np.flatnonzero(words == 0)  # (sentences,) the word _END after each
+        counts = np.diff(ends[last], prepend=0)  # (sentences,)
+        if self.vocabulary.words_stand_alone:
+            return ids, counts
+        # The sentences that SentencePiece encodes whole: long ones, those with an unknown or with an ambiguous word.
+        whole = counts > LONG_SENTENCE  # (sentences,)
+        whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(self._unknown[ids]), side="right")] = True
+        whole[np.searchsorted(last, np.flatnonzero(self._ambiguous[words]))] = True
+        return self._encode_whole(sentences, np.flatnonzero(whole), ids, counts)
+
+    def _number_words(self, sentences: list[str]) -> NDArray[np.int64]:
+        """The row in the table of each word, and of an `_END` after each sentence, (W,). Adds the new words to it."""
         # Arrow splits at the same characters as str.split(), without a Python object for each word.
         split = pc.utf8_split_whitespace(text_array(_join(self.vocabulary.clean(sentences)))).values.dictionary_encode()
         different = split.dictionary.to_pylist()
         numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
         self._learn()
-        words = np.from_dlpack(split.indices)  # (W,) each word as the index of one of the D different ones
-        lengths = self._lengths[numbers][words]  # (W,)
-        ends = np.cumsum(lengths)  # (W,) end of each word's tokens in the result
-        # Token t of the result is token t - (start of its word's tokens in the result) of its word.
-        source = np.repeat(self._starts[numbers][words] - (ends - lengths), lengths)  # (T,)
-        source += np.arange(len(source))
-        last = np.flatnonzero((numbers == 0)[words])  # (sentences,) index of the word _END after each
-        ids, counts = self._ids[source], np.diff(ends[last], prepend=0)
-        if self.vocabulary.words_stand_alone:
-            return ids, counts
-        whole = counts > LONG_SENTENCE  # (sentences,) whether SentencePiece encodes it whole
-        whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(self._unknown[ids]), side="right")] = True
-        whole[np.searchsorted(last, np.flatnonzero(self._ambiguous[numbers][words]))] = True
-        return self._encode_whole(sentences, np.flatnonzero(whole), ids, counts)
+        return numbers[np.from_dlpack(split.indices)]
 
     def _encode_whole(
         self, sentences: list[str], chosen: NDArray[np.int64], ids: NDArray[np.uint16], counts: NDArray[np.int64]
@@ -105,7 +111,9 @@ class Encoder:
         """Replaces the tokens of the `chosen` sentences in `ids` and `counts` by those that SentencePiece gives."""
         if not len(chosen):
             return ids, counts
-        return _replace(ids, counts, chosen, *self.vocabulary.encode_flat([sentences[one] for one in chosen.tolist()]))
+        return _replace(
+            ids, counts, chosen, *self.vocabulary.encode_flat([sentences[index] for index in chosen.tolist()])
+        )
 
     def encode_for_use(self, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes texts that a model is used on, in which a name of a special piece is that piece."""

@@ -16,8 +16,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import UserError
-from common.files.json_files import parse_object, read_bytes
 from common.normalization import Normalization
 
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = range(5)
@@ -26,10 +24,8 @@ MASK = "[MASK]"
 SENTENCEPIECE_FILE, TOKENIZER_FILE, PIECES_FILE = "spiece.model", "tokenizer.json", "vocab.txt"
 VOCABULARY_FILES = (SENTENCEPIECE_FILE, TOKENIZER_FILE, PIECES_FILE)
 """Where a vocabulary is looked for in a directory, in this order."""
-MAX_FILE_BYTES = 1 << 30
 MAX_PIECES = 1 << 16
 """Token ids are stored as uint16."""
-_REMEDY = "make one with `python -m data_prep vocab`, or name its file"
 
 
 class TokensWithOffsets(NamedTuple):
@@ -66,7 +62,7 @@ def flatten(encoded: Sequence[Sequence[int]]) -> tuple[NDArray[np.uint16], NDArr
 
 
 class Vocabulary(ABC):
-    """A loaded vocabulary; `load` makes one. All texts that it encodes are as people wrote them, not normalised.
+    """A loaded vocabulary; `load_vocabulary` makes one. The texts that it encodes are as people wrote them.
 
     Attributes:
         file_name: of its file in shards, runs and exports.
@@ -103,46 +99,6 @@ class Vocabulary(ABC):
         """bool[V], whether a piece stands for characters that are no pieces: <unk>, or one of their bytes."""
         return np.arange(len(self.pieces)) == UNK_ID
 
-    @staticmethod
-    def load(path: Path, remedy: str = _REMEDY) -> "Vocabulary":
-        """Reads a vocabulary.
-
-        Args:
-            path: a SentencePiece model, a tokenizer.json, a vocab.txt, or a directory that holds one of them. What
-                tokenizer_config.json says beside a vocab.txt is followed.
-            remedy: end of the message if there is no vocabulary.
-        Raises:
-            UserError: the file is missing or damaged, is not a vocabulary of the two kinds, lacks the special pieces,
-                or has more pieces than 16 bits can number.
-        """
-        from data_prep.text.sentencepiece_vocabulary import SentencePieceVocabulary
-        from data_prep.text.wordpiece_vocabulary import WordPieceVocabulary
-
-        path = find_vocabulary(path)
-        try:
-            content = read_bytes(path, remedy, MAX_FILE_BYTES)
-        except UserError as error:
-            raise UserError(f"cannot read the vocabulary: {error}") from error
-        vocabulary: Vocabulary
-        try:
-            if path.suffix == ".txt":
-                vocabulary = WordPieceVocabulary.of_pieces(content, path.parent)
-            elif path.suffix == ".json":
-                contents = parse_object(content, path, remedy)
-                if isinstance(model := contents.get("model"), dict) and model.get("type") == "WordPiece":
-                    vocabulary = WordPieceVocabulary.of_tokenizer(contents, path.parent)
-                else:
-                    vocabulary = SentencePieceVocabulary.of_tokenizer(contents)
-            else:
-                vocabulary = SentencePieceVocabulary.of_file(content)
-        except UserError:
-            raise
-        except ValueError as error:
-            raise UserError(f"{path} {error}; {remedy}") from error
-        if len(vocabulary) > MAX_PIECES:
-            raise UserError(f"{path} has {len(vocabulary)} pieces, and at most {MAX_PIECES} can be used; {remedy}")
-        return vocabulary
-
     def __len__(self) -> int:
         return len(self.pieces)
 
@@ -178,8 +134,8 @@ class Vocabulary(ABC):
             if number % 2:
                 tokens.append((self.special.index(part), place, place + len(part)))
             else:
-                found = self._encode_part(part, begins_word=number == 0)
-                tokens += [(piece, place + start, place + end) for piece, start, end in found]
+                pieces = self._encode_part(part, begins_word=number == 0)
+                tokens += [(piece, place + start, place + end) for piece, start, end in pieces]
             place += len(part)
         ids, starts, ends = np.array(tokens, np.int64).reshape(-1, 3).T
         return TokensWithOffsets(ids.astype(np.uint16), starts, ends)

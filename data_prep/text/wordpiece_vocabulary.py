@@ -170,7 +170,6 @@ class WordPieceVocabulary(Vocabulary):
         return cls(sorted(ids, key=ids.__getitem__), rules)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Vocabulary.encode`."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def _encode_part(self, part: str, begins_word: bool) -> Iterator[tuple[int, int, int]]:
@@ -179,7 +178,6 @@ class WordPieceVocabulary(Vocabulary):
         return ((piece, start, end) for piece, (start, end) in zip(encoded.ids, encoded.offsets))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `Vocabulary.decode`."""
         return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIAL_PIECES)])
 
 

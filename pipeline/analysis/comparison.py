@@ -12,7 +12,7 @@ import numpy as np
 from common.errors import UserError
 from common.text import markdown_table
 from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
-from pipeline.tasks.kind import Statistic
+from pipeline.tasks.features import Statistic
 from pipeline.tasks.metrics import Interval, bootstrap_interval
 from pipeline.tasks.task import Task
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import retention
@@ -67,7 +68,7 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
         assert recorded.init_model is not None
         assert recorded.init_weights is not None
         return InitialModel(
-            init, recorded.init_weights, recorded.init_model, Vocabulary.load(runs[0]), None, pretraining
+            init, recorded.init_weights, recorded.init_model, load_vocabulary(runs[0]), None, pretraining
         )
     weights = read_initial_weights(init)
     return InitialModel(init, weights.digest(), weights.config, weights.vocabulary, weights, pretraining)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from common import PREFIX
 from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, checkpoint, huggingface
 from pipeline.checkpoint import pooling
@@ -80,7 +81,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
         raise UserError(
             f"{flag} {run} has no vocabulary (spiece.model, tokenizer.json or vocab.txt); {_COPY_VOCABULARY}"
         )
-    vocabulary = Vocabulary.load(vocabulary_file, _COPY_VOCABULARY)
+    vocabulary = load_vocabulary(vocabulary_file, _COPY_VOCABULARY)
     file_ids = None
     head = Head()
     try:

@@ -25,6 +25,7 @@ DRAWS = 15
 """Random numbers for each pair, which say where to look for a negative B."""
 _ROWS_PER_DRAW = 4  # neighbours on disk that each draw looks through
 _DRAWS_PER_PAIR = 1 + DRAWS  # random numbers: the first decides the label, the others choose a partner
+PERFECT_CUT = 4  # the highest score of a negative B that is cut, see `_scores`
 
 Objective = Literal["sop", "nsp", "mlm"]
 
@@ -116,26 +117,26 @@ class Collator:
         batch = blank(len(rows), self.shape)
         filled = [index for index, row in enumerate(rows) if row >= 0]
         sampled = SampledRows([epochs[index] for index in filled], [rows[index] for index in filled])
-        found = self.shards.rows(np.array(sampled.rows, dtype=np.int64))
-        arranged = self._arrange(found, sampled)
+        stored = self.shards.rows(np.array(sampled.rows, dtype=np.int64))
+        arranged = self._arrange(stored, sampled)
         per_row = np.zeros(len(rows), dtype=np.int64)  # (B,)
-        per_row[filled] = found.pairs
+        per_row[filled] = stored.pairs
         placed = place_sequences(PackedRows(*batch[:4]), per_row, *arranged.texts())
         batch.cls_positions[placed.row, placed.number] = placed.start
         batch.sentence_labels[placed.row, placed.number] = arranged.labels
         return batch, self._mask(batch, placed, np.array(filled, dtype=np.int64), sampled)
 
-    def _arrange(self, found: ShardRows, sampled: SampledRows) -> Arranged:
+    def _arrange(self, stored: ShardRows, sampled: SampledRows) -> Arranged:
         """Orders the parts of every pair for the objective, and labels the pairs."""
-        lengths = np.stack(found.parts, axis=1)  # (N, 4) lead, a, b, trail
+        lengths = np.stack(stored.parts, axis=1)  # (N, 4) lead, a, b, trail
         starts = np.cumsum(lengths).reshape(-1, 4) - lengths
         labels = np.full(len(lengths), IGNORED_LABEL)  # (N,)
-        tokens = found.tokens
+        tokens = stored.tokens
         if self.objective != "mlm" and len(lengths):
-            most = _DRAWS_PER_PAIR * int(found.pairs.max())
+            most = _DRAWS_PER_PAIR * int(stored.pairs.max())
             numbers = rng.random_rows(self.seed, rng.Purpose.SENTENCE_ORDER, *sampled, most)
-            row = np.repeat(np.arange(len(found.pairs)), found.pairs)  # (N,)
-            pair = np.arange(len(row)) - (np.cumsum(found.pairs) - found.pairs)[row]  # (N,) in its row
+            row = np.repeat(np.arange(len(stored.pairs)), stored.pairs)  # (N,)
+            pair = np.arange(len(row)) - (np.cumsum(stored.pairs) - stored.pairs)[row]  # (N,) in its row
             uniforms = as_uniforms(numbers).reshape(len(numbers), -1, _DRAWS_PER_PAIR)[row, pair]  # (N, draws)
             has_b = lengths[:, 2] > 0
             labels[has_b] = 0
@@ -147,7 +148,7 @@ class Collator:
             else:
                 whole, cut = lengths[change, 2], lengths[change, 3]
                 partners = sample_partners(
-                    self.shards, found.documents[change], whole, cut, uniforms[change, 1:], self.continues_word
+                    self.shards, stored.documents[change], whole, cut, uniforms[change, 1:], self.continues_word
                 )
                 replaced = change[[partner is not None for partner in partners]]
                 segments = [partner for partner in partners if partner is not None]
@@ -224,38 +225,58 @@ def sample_partners(
         continues_word: (V,) True for pieces that continue a word.
     """
     length = whole + cut
-    # How well a segment suits, and so which is taken: the first one of those that suit best.
-    perfect = np.where(cut > 0, 4, length)
-    best = np.zeros(len(length), dtype=np.int64)
+    perfect = np.where(cut > 0, PERFECT_CUT, length)  # (Q,) the highest score, see `_scores`
+    best = np.zeros(len(length), dtype=np.int64)  # (Q,) the score of the partner so far; 0 without one
     partners: list[Segment | None] = [None] * len(length)
-    firsts = (uniforms * len(shards)).astype(np.int64)  # (Q, DRAWS)
+    firsts = (uniforms * len(shards)).astype(np.int64)  # (Q, DRAWS) the first row that each draw looks through
     # Later draws are only looked at if those before found no perfect segment.
     for begin, end in ((0, 2), (2, 7), (7, DRAWS)):
-        asking = np.flatnonzero(best < perfect)
+        asking = np.flatnonzero(best < perfect)  # (A,)
         if not asking.size:
             break
-        # (searches, draws, rows of a draw)
-        candidates = (firsts[asking, begin:end, None] + np.arange(_ROWS_PER_DRAW)) % len(shards)
-        found = shards.rows(candidates.reshape(-1))
-        pairs_of = found.pairs.reshape(len(asking), -1).sum(axis=1)  # of each search
-        search = np.repeat(asking, pairs_of)  # (P,)
-        ends = np.cumsum(np.stack(found.parts, axis=1)).reshape(-1, 4)  # (P, 4) where each part ends
-        start, middle, last = ends[:, 1], ends[:, 2], ends[:, 3]  # of b and trail
-        stop = start + length[search]  # of a negative B with exactly the length
-        behind = found.tokens[np.minimum(stop, len(found.tokens) - 1)]  # the token behind the cut, (P,)
-        before_word = (stop == last) | ~continues_word[behind]
-        by_cut = np.where(stop <= last, 1 + 2 * before_word + (middle < stop), 0)
-        by_length = np.where(middle <= stop, middle - start, 0)
-        score = np.where(cut[search] > 0, by_cut, by_length)
-        score[(found.documents == documents[search]) | (start == middle)] = 0
-        # The first of the largest scores of each search, as one number.
-        ranked = score * len(score) + np.arange(len(score))[::-1]  # (P,)
-        top = np.maximum.reduceat(ranked, np.cumsum(pairs_of) - pairs_of)  # (searches,) every row has a pair
-        for number, pair in zip(asking.tolist(), (len(score) - 1 - top % len(score)).tolist()):
-            if score[pair] > best[number]:
-                best[number] = score[pair]
-                partners[number] = found.tokens[start[pair] : (stop if cut[number] else middle)[pair]].copy()
+        rows = (firsts[asking, begin:end, None] + np.arange(_ROWS_PER_DRAW)) % len(shards)  # (A, draws, rows of a draw)
+        stored = shards.rows(rows.reshape(-1))
+        counts = stored.pairs.reshape(len(asking), -1).sum(axis=1)  # (A,) candidates of each; every row has a pair
+        asker = np.repeat(asking, counts)  # (P,) whom each candidate may serve
+        ends = np.cumsum(np.stack(stored.parts, axis=1)).reshape(-1, 4)  # (P, 4) where each part ends
+        start, middle, last = ends[:, 1], ends[:, 2], ends[:, 3]  # (P,) of b and trail
+        scores = _scores(stored.tokens, start, middle, last, length[asker], cut[asker] > 0, continues_word)
+        scores[(stored.documents == documents[asker]) | (start == middle)] = 0
+        first = 0
+        for number, count in zip(asking.tolist(), counts.tolist()):
+            candidate = first + int(scores[first : first + count].argmax())  # the first of the highest
+            first += count
+            if scores[candidate] > best[number]:
+                best[number] = scores[candidate]
+                stop = start[candidate] + length[number] if cut[number] else middle[candidate]
+                partners[number] = stored.tokens[start[candidate] : stop].copy()
     return partners
+
+
+def _scores(
+    tokens: NDArray[np.uint16],
+    start: NDArray[np.int64],
+    middle: NDArray[np.int64],
+    last: NDArray[np.int64],
+    length: NDArray[np.int64],
+    is_cut: NDArray[np.bool_],
+    continues_word: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """How well each of P candidates suits as a negative B, (P,): the higher the better, 0 if it cannot be one.
+
+    For a true B that ends with a sentence it is the candidate's length, if that is not above `length`. For one that is
+    cut inside a sentence it is 1 if the candidate has `length` tokens, 2 more if a word ends there, and 1 more if that
+    is behind its whole sentences: `PERFECT_CUT` in all.
+
+    Args:
+        start, middle, last: (P,) where among `tokens` whole sentences begin and end, and where the cut one ends.
+        length, is_cut: (P,) tokens of the true B, and whether it is cut.
+    """
+    stop = start + length
+    behind = tokens[np.minimum(stop, len(tokens) - 1)]  # (P,) the token behind a cut
+    before_word = (stop == last) | ~continues_word[behind]
+    by_cut = np.where(stop <= last, 1 + 2 * before_word + (middle < stop), 0)
+    return np.where(is_cut, by_cut, np.where(middle <= stop, middle - start, 0))
 
 
 def blank(rows: int, shape: BatchShape) -> Batch:

@@ -9,7 +9,6 @@ replaced. `EngineConfig.notes` says what differs.
 """
 
 import copy
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
-from common.text import quantity
+from common.text import did_you_mean, quantity
 from pipeline.distributed import launcher
 from pipeline.engine import optimizers
 from pipeline.engine.engine_config import EngineConfig, Precision
@@ -201,8 +200,8 @@ def _keys_at(model: Any, location: tuple[int | str, ...]) -> list[str]:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    hint = did_you_mean(name, known)
+    return f" ({hint})" if hint else ""
 
 
 def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: str = "auto") -> EngineConfig:

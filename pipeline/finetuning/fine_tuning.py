@@ -22,7 +22,7 @@ from pipeline.finetuning.finetuning_results import how_to_predict, write_results
 from pipeline.finetuning.prediction import batches_of, outputs_of, predict
 from pipeline.settings.finetune_flags import FinetuneFlags
 from pipeline.settings.run_settings import FinetuneSettings
-from pipeline.tasks.kind import Features
+from pipeline.tasks.features import Features
 from pipeline.tasks.task import SpanLimits, Splits, Task
 from pipeline.training.evaluations import Evaluation, Pace
 from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun

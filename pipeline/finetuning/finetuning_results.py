@@ -18,7 +18,7 @@ from pipeline.checkpoint.results import RESULTS, OneRunRecord, read_results
 from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.prediction import predict
 from pipeline.settings.run_settings import FinetuneSettings
-from pipeline.tasks.kind import Features
+from pipeline.tasks.features import Features
 from pipeline.tasks.task import Task
 
 

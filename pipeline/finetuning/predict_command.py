@@ -19,9 +19,9 @@ from data_prep.text.vocabulary import MASK
 from pipeline.checkpoint.pooling import read_pooling
 from pipeline.finetuning.partial_answers import Answering, answers, identity_of, partial_file
 from pipeline.finetuning.predictor import Fill, Predictor, open_predictor
-from pipeline.tasks.files.rows import ExampleRow, check_columns
+from pipeline.tasks.files.rows import Columns, ExampleRow, check_columns
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
-from pipeline.tasks.task import Columns, Task
+from pipeline.tasks.task import Task
 
 PIPE = "-"
 """In the place of a file: standard input, or JSON Lines on standard output."""

@@ -22,7 +22,6 @@ from pipeline.checkpoint.initial_weights import find_model, load_into, read_init
 from pipeline.checkpoint.pooling import Pooling, read_pooling
 from pipeline.data.prefetch import to_device
 from pipeline.finetuning.prediction import batches_of, outputs_of
-from pipeline.tasks.files.rows import read_examples
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.row_packing import EncodedTexts, pack
 from pipeline.tasks.own_tasks import task_of_head
@@ -137,7 +136,7 @@ class Predictor:
             return []
         names = tuple(dict.fromkeys(name for row in rows for name in row))
         table = Table("the input", names, rows, range(len(rows)), "row")
-        examples = read_examples(table, task.kind, columns, task.labels, "ignored")
+        examples = task.kind.read_examples(table, columns, task.labels, "ignored")
         by_id = self.answer(examples, batch_size)
         return [by_id[example.id] for example in examples]
 

@@ -1,9 +1,11 @@
 """The architecture of the model that a run trains: from a preset or a trained model, the command line and the data."""
 
 import dataclasses
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from common.command_line import truth
 from common.errors import UserError
 from data_prep.format.shard_manifest import ShardManifest
 from model.config import AlbertConfig
@@ -16,13 +18,7 @@ _DECIDE_SHAPES = (
 """What a model must have in common with the one whose weights it starts from. Positions and heads may be new."""
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
-
-
-_PARSERS: dict[Any, Callable[[str], Any]] = {int: int, float: float, float | None: float, bool | None: _boolean}
+_PARSERS: dict[Any, Callable[[str], Any]] = {int: int, float: float, float | None: float, bool | None: truth}
 
 
 def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
@@ -41,7 +37,7 @@ def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
             raise UserError("--model-args sentence_head: the objective decides it; use --objective {sop,nsp,mlm}")
         try:
             fields[name] = _PARSERS.get(types[name], str)(text)
-        except ValueError:
+        except (ValueError, ArgumentTypeError):
             wanted = "true or false" if types[name] == bool | None else "a number"
             raise UserError(f"--model-args {pair!r}: the value must be {wanted}") from None
     return fields

@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary, find_vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.vocabulary import find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.initial_model import InitialModel, find_initial_model, record_of
 from pipeline.data.masking import MaskingSettings
@@ -76,7 +77,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         **record_of(initial),
     )
     schedule.of_run(settings)
-    given = settings, Vocabulary.load(corpora.directories[0]), initial, None if earlier is None else earlier.settings
+    given = settings, load_vocabulary(corpora.directories[0]), initial, None if earlier is None else earlier.settings
     return PreTraining(*given) if teacher is None else Distillation(*given, teacher)
 
 
@@ -111,7 +112,7 @@ def _check_vocabulary(flag: str, directory: Path, vocabulary: Path, data: Path) 
         vocabulary: the file of the model's.
     """
     file = find_vocabulary(data)
-    own, of_data = Vocabulary.load(vocabulary), Vocabulary.load(file)
+    own, of_data = load_vocabulary(vocabulary), load_vocabulary(file)
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
         raise UserError(
             f"{flag} {directory} and --data {data} have different vocabularies, {vocabulary} and {file}; "

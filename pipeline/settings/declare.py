@@ -11,7 +11,6 @@ words first, so that a value has the same checks and messages wherever it stands
 
 import argparse
 import dataclasses
-import difflib
 import inspect
 import os
 import types
@@ -23,6 +22,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from common.command_line import PATHS, Parser, truth
 from common.errors import UserError, one_line
+from common.text import did_you_mean
 
 F = TypeVar("F")
 CONFIG = "--config"
@@ -226,8 +226,7 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
         key = str(key_node.value)
         one = declared.get(key.replace("-", "_"))
         if one is None:
-            near = difflib.get_close_matches(key, declared, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "the keys are the flags without the dashes"
+            hint = did_you_mean(key, declared, "the keys are the flags without the dashes")
             raise UserError(f"{CONFIG} {path}: unknown key {key[:40]!r}; {hint}")
         if one.name in words:
             raise UserError(f"{CONFIG} {path}: {key} is given twice; keep one")

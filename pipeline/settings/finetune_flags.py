@@ -1,6 +1,5 @@
 """The flags of `pipeline.finetune`. A new flag is a field here."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from common.command_line import Parser, above_zero, below_one, bounded, natural, positive
 from common.errors import UserError
+from common.text import did_you_mean
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
 from pipeline.settings.run_flags import RunFlags
@@ -15,8 +15,8 @@ from pipeline.tasks.kinds import OWN_TASKS
 from pipeline.tasks.registry import TASKS
 
 if TYPE_CHECKING:
+    from pipeline.tasks.files.rows import Columns
     from pipeline.tasks.own_tasks import OwnData
-    from pipeline.tasks.task import Columns
 
 MAX_BATCH = 1 << 20
 """Examples; more are a mistake, and would not fit into the memory of a host."""
@@ -144,7 +144,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
 
     def _columns(self) -> "Columns":
         """The columns that the flags name, with their defaults."""
-        from pipeline.tasks.task import Columns
+        from pipeline.tasks.files.rows import Columns
 
         task, choices = self.task_word, self.choice_columns
         kind = OWN_TASKS[task]
@@ -196,8 +196,8 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
         flags.own_data()
         return flags
     if flags.task_word not in TASKS:
-        near = difflib.get_close_matches(flags.task_word, (*TASKS, *OWN_TASKS), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join((*TASKS, *OWN_TASKS))}"
+        names = (*TASKS, *OWN_TASKS)
+        hint = did_you_mean(flags.task_word, names, f"choose one of {', '.join(names)}")
         raise UserError(f"there is no task {flags.task_word!r}; {hint}")
     for one in declare.flags_of(FinetuneFlags):
         if one.group == "own files" and getattr(flags, one.field) != one.default:

@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 
 from common.errors import UserError, one_line
 from common.files import atomic, outputs
-from data_prep.text.vocabulary import Vocabulary, find_vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.vocabulary import find_vocabulary
 from model import checkpoint, huggingface
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
@@ -69,7 +70,7 @@ def _source(run: Path, out: Path) -> str:
 def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions) -> str:
     """Writes the files of the export into `directory`. Returns the format, for people."""
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
-    vocabulary = Vocabulary.load(vocabulary_file)
+    vocabulary = load_vocabulary(vocabulary_file)
     head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
     in_layout = task is None or task.kind.architecture is not None
     if in_layout:

@@ -11,12 +11,12 @@ from typing import Any
 
 from common.errors import UserError
 from pipeline.tasks.files.reading import open_dataset, unique_splits
-from pipeline.tasks.files.rows import check_columns, read_examples
+from pipeline.tasks.files.rows import Columns, check_columns
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
 from pipeline.tasks.kinds import KINDS, OWN_TASKS
 from pipeline.tasks.kinds.questions import STARTS
 from pipeline.tasks.registry import TASKS, find_task
-from pipeline.tasks.task import Columns, Hyperparameters, Splits, Task
+from pipeline.tasks.task import Hyperparameters, Splits, Task
 
 SPLIT_NAMES = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
 """Our name of each split that files and data sets may have."""
@@ -105,7 +105,7 @@ def read(data: OwnData) -> tuple[Task, Splits]:
     check_columns(tables["train"], columns, labelled=True)
     labels = kind.find_labels(tables["train"], columns)
     splits: Splits = {
-        split: read_examples(table, kind, columns, labels, "optional" if split == "test" else "required")
+        split: kind.read_examples(table, columns, labels, "optional" if split == "test" else "required")
         for split, table in tables.items()
     }
     record = OwnRecord(kind.kind_for(splits["train"]), labels, columns)
@@ -113,7 +113,6 @@ def read(data: OwnData) -> tuple[Task, Splits]:
 
 
 def _tables(data: OwnData) -> dict[str, Table]:
-    """The table of each split."""
     name, columns = data.data or "", data.columns
     named = (columns.text, columns.second_text, columns.label, *columns.choices, STARTS)
     if files := dict(data.files) or _files_in(Path(name)):
@@ -126,9 +125,9 @@ def _tables(data: OwnData) -> dict[str, Table]:
             raise UserError(f"--subset {data.subset} is none of {', '.join(subsets)}")
         return datasets.load_dataset(name, data.subset)
 
-    found = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
-    splits = unique_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
-    return {ours: from_dataset(found[split], f"{name}, split {split}", named) for ours, split in splits.items()}
+    dataset = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
+    splits = unique_splits({split: SPLIT_NAMES[split] for split in dataset if split in SPLIT_NAMES}, name)
+    return {ours: from_dataset(dataset[split], f"{name}, split {split}", named) for ours, split in splits.items()}
 
 
 def _files_in(directory: Path) -> dict[str, Path]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.__main__ import main
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
 
@@ -24,7 +25,7 @@ def vocabulary_file(documents_directory: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def vocabulary(vocabulary_file: Path) -> Vocabulary:
-    return Vocabulary.load(vocabulary_file)
+    return load_vocabulary(vocabulary_file)
 
 
 @pytest.fixture(scope="session")

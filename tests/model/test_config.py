@@ -40,7 +40,7 @@ def test_presets_are_those_of_table_1(name: str) -> None:
         ({"hidden_size": 100, "num_attention_heads": 12}, ["hidden_size 100", "num_attention_heads 12"]),
         ({"num_hidden_layers": 4, "num_hidden_groups": 5}, ["num_hidden_groups 5", "num_hidden_layers 4"]),
         ({"parameter_sharing": "none", "num_hidden_groups": 3}, ["num_hidden_groups is 3", "'none'"]),
-        ({"parameter_sharing": "atention"}, ["parameter_sharing", "did you mean 'attention'?"]),
+        ({"parameter_sharing": "atention"}, ["parameter_sharing", "did you mean attention?"]),
         ({"hidden_act": "relu"}, ["hidden_act 'relu'", "gelu"]),
         ({"embedding_projection": False, "embedding_size": 64}, ["embedding_projection", "embedding_size 64"]),
         ({"num_hidden_layers": 0}, ["num_hidden_layers is 0"]),
@@ -58,9 +58,9 @@ def test_values_that_do_not_fit_are_named_in_one_line(fields: dict, words: list[
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"unknown model 'albert-xlrage'; did you mean 'albert-xlarge'\?"):
+    with pytest.raises(ValueError, match=r"unknown model 'albert-xlrage'; did you mean albert-xlarge\?"):
         AlbertConfig.preset("albert-xlrage")
-    with pytest.raises(ValueError, match=r"unknown AlbertConfig field 'hiden_size'; did you mean 'hidden_size'\?"):
+    with pytest.raises(ValueError, match=r"unknown AlbertConfig field 'hiden_size'; did you mean hidden_size\?"):
         AlbertConfig.preset("albert-base", hiden_size=64)
-    with pytest.raises(ValueError, match="unknown activation_checkpointing 'layers'; did you mean 'layer'"):
+    with pytest.raises(ValueError, match="unknown activation_checkpointing 'layers'; did you mean layer"):
         ExecutionOptions(activation_checkpointing="layers")

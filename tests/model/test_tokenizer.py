@@ -13,6 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from tokenizers import Tokenizer
 
 from common.normalization import Normalization
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
@@ -81,7 +82,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def vocabulary(directory: Path) -> Vocabulary:
-    return Vocabulary.load(directory)
+    return load_vocabulary(directory)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +169,7 @@ def test_what_a_model_is_pre_trained_on_never_has_special_pieces(parts: list[str
 def test_a_model_restored_from_the_tokenizer_gives_these_ids(
     directory: Path, vocabulary: Vocabulary, lines: list[str]
 ) -> None:
-    restored = Vocabulary.load(directory / "tokenizer.json")
+    restored = load_vocabulary(directory / "tokenizer.json")
     assert (restored.pieces, restored.normalization) == (vocabulary.pieces, vocabulary.normalization)
     assert restored.encode(lines) == vocabulary.encode(lines)
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from tests.pipeline.workers import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="session")
 def vocabulary(corpus):
     """The vocabulary of `corpus`."""
-    return Vocabulary.load(corpus.vocabulary)
+    return load_vocabulary(corpus.vocabulary)
 
 
 def made_once(tmp_path_factory, name, make):

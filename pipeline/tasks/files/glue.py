@@ -20,10 +20,10 @@ from typing import Any
 
 from common.errors import UserError
 from common.files import atomic
-from pipeline.tasks.files.rows import Labelling, read_examples
+from pipeline.tasks.files.rows import Columns, Labelling
 from pipeline.tasks.files.tables import Row, Table, dataset_rows, read_text
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
+from pipeline.tasks.task import Examples, Task, TaskFiles
 
 DIAGNOSTIC = ("diagnostic.tsv", "AX.tsv", "../diagnostic/diagnostic.tsv", "../AX/AX.tsv", "../AX/diagnostic.tsv")
 """Places of the diagnostic set, relative to MNLI's directory."""
@@ -63,7 +63,6 @@ class GlueFiles(TaskFiles):
 
     @property
     def table_columns(self) -> Columns:  # type: ignore[override]
-        """See `TaskFiles`."""
         return _columns(self.texts, self.label)
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
@@ -115,7 +114,6 @@ class GlueFiles(TaskFiles):
         return columns, lines[1:], 2
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
-        """See `TaskFiles.read_dataset`."""
         columns = _columns(self.hub_texts or self.texts)
         names = getattr(rows.features.get("label"), "names", None) or ()
         # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.
@@ -150,7 +148,7 @@ def _read_examples(task: Task, split: str, table: Table, columns: Columns, index
         ids = [_index_of(str(row[index]), table.place(number)) for number, row in enumerate(table.rows)]
         table = dataclasses.replace(table, ids=ids)
     labelling: Labelling = "optional" if _is_for_submission(split) else "required"
-    examples = read_examples(table, task.kind, columns, task.labels, labelling)
+    examples = task.kind.read_examples(table, columns, task.labels, labelling)
     low, high = task.value_range
     for number, example in enumerate(examples if task.kind.predicts_numbers else ()):
         if example.label is not None and not low <= example.label <= high:

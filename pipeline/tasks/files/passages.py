@@ -16,11 +16,11 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
 from data_prep.sources.opening import visible_files
-from pipeline.tasks.files.rows import read_examples
+from pipeline.tasks.files.rows import Columns
 from pipeline.tasks.files.tables import Row, Table, dataset_rows, load_json, read_text
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
+from pipeline.tasks.task import Examples, Task, TaskFiles
 
 VERSIONS = ("v1.1", "v2.0")
 _REMEDY = "check --data and --task"
@@ -56,7 +56,6 @@ class SquadFiles(TaskFiles):
 
     @property
     def archives(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See `TaskFiles`."""
         return ("squad", "SQuAD", f"squad{self.version[1]}", ".")
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
@@ -101,7 +100,7 @@ class SquadFiles(TaskFiles):
         ids = [str(row.get("id")) for row in rows]
         numbers = ids if unit == "question" else range(len(rows))
         table = Table(source, columns, rows, numbers, unit, ids=ids, is_official=True)
-        questions = read_examples(table, task.kind, self.table_columns, (), "optional")
+        questions = task.kind.read_examples(table, self.table_columns, (), "optional")
         for question in questions if self.version == "v1.1" else ():
             if question.label == ():
                 raise UserError(f"{source}: question {question.id} has no answer; use --task squad2, or remove it")
@@ -136,7 +135,6 @@ class RaceFiles(TaskFiles):
     table_columns = Columns("article", "question", "answer", ("options",))
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
-        """See `TaskFiles.find`."""
         splits = {}
         for split in ("train", "dev", "test"):
             texts = [path for path, _ in visible_files(directory / split, re.compile(r"\.txt$").search)]
@@ -146,7 +144,6 @@ class RaceFiles(TaskFiles):
         return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
-        """See `TaskFiles.read`."""
         examples: list[Any] = []
         for path in files:
             text, name = read_text(path), f"{path.parent.name}{path.stem}"
@@ -164,14 +161,14 @@ class RaceFiles(TaskFiles):
         """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
         asked: Counter[str] = Counter()  # the questions of each passage so far
         ids = []
-        found = list(dataset_rows(rows, place))
-        for row in found:
+        questions = list(dataset_rows(rows, place))
+        for row in questions:
             name = str(row.get("example_id"))
             ids.append(_question_id(name, asked[name]))
             asked[name] += 1
         columns = tuple(rows.column_names)
-        table = Table(place, columns, found, range(len(ids)), "row", ids=ids, is_official=True)
-        return read_examples(table, task.kind, self.table_columns, task.labels, "optional")
+        table = Table(place, columns, questions, range(len(ids)), "row", ids=ids, is_official=True)
+        return task.kind.read_examples(table, self.table_columns, task.labels, "optional")
 
     def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
         """Writes `{task}_{split}.json`: the name of the chosen option of every question."""
@@ -201,7 +198,7 @@ def _questions(task: Task, content: Any, source: str, number: int, name: str) ->
     ids = [_question_id(str(name if passage.id is None else passage.id), index) for index in range(len(rows))]
     columns = ("article", "question", "options", "answer")
     table = Table(source, columns, rows, [number] * len(rows), ids=ids, is_official=True)
-    return read_examples(table, task.kind, RaceFiles.table_columns, task.labels, "optional")
+    return task.kind.read_examples(table, RaceFiles.table_columns, task.labels, "optional")
 
 
 def _write_json(path: Path, content: Any) -> Path:

@@ -56,12 +56,12 @@ def _read_dataset(task: Task, name: str) -> Splits:
                 splits[split] = datasets.load_dataset(name, subset)["test"]
         return splits
 
-    found = open_dataset(name, load, f"--data {name} holds no official file of {task.name}")
+    dataset = open_dataset(name, load, f"--data {name} holds no official file of {task.name}")
     named = unique_splits(
-        {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in found}, name
+        {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in dataset}, name
     )
     return {
-        ours: files.read_dataset(task, ours, found[split], f"{name}, split {split}") for ours, split in named.items()
+        ours: files.read_dataset(task, ours, dataset[split], f"{name}, split {split}") for ours, split in named.items()
     }
 
 
@@ -100,8 +100,8 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
     check_regular(Path(name))
     try:
         if (Path(name) / "dataset_dict.json").exists():
-            found = datasets.load_from_disk(name)
-            return {split: rows.with_format(None) for split, rows in found.items()}  # values, not tensors
+            dataset = datasets.load_from_disk(name)
+            return {split: rows.with_format(None) for split, rows in dataset.items()}  # values, not tensors
         if (Path(name) / "state.json").exists():  # `save_to_disk` of one split
             return {"train": datasets.load_from_disk(name).with_format(None)}
         if Path(name).exists():

@@ -5,12 +5,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from common.errors import UserError
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Kind
-from pipeline.tasks.task import Columns, Examples
 
 MAX_LABELS = 1000
 """A column with more different values is no label."""
@@ -21,6 +20,23 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IG
 
 Labelling = Literal["required", "optional", "ignored"]
 """What is done with the column of labels: training and dev rows need one, test rows may have one."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of tables with a task's examples.
+
+    Attributes:
+        text: the text; the tokens of tagging; the passage of questions with choices.
+        second_text: the second text of a pair, or the question; None if there is none.
+        label: the label, the number, the tags or the right choice.
+        choices: a column for each choice, or one column with a list of them.
+    """
+
+    text: str
+    second_text: str | None = None
+    label: str = "label"
+    choices: tuple[str, ...] = ()
 
 
 class ExampleRow:
@@ -181,18 +197,3 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
         )
     are_numbers = all(re.fullmatch("-?[0-9]{1,19}", name) for name in names)
     return given or tuple(sorted(names, key=lambda name: (int(name) if are_numbers else 0, name)))
-
-
-def read_examples(
-    table: Table, kind: Kind, columns: Columns, labels: Sequence[str], labelling: Labelling = "required"
-) -> Examples:
-    """The examples of one split.
-
-    Args:
-        labels: of the task, in the order of the logits.
-    Raises:
-        UserError: a column is missing, a text is empty or no text, or a label is missing, unknown or no number. It
-            names the file and its line.
-    """
-    check_columns(table, columns, labelling == "required")
-    return [kind.read_row(ExampleRow(table, index, columns, labelling), labels) for index in range(len(table.rows))]

@@ -120,7 +120,7 @@ def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Ta
     """
     if delimiter is None:
         header = _QUOTED.sub("", text.lstrip("\r\n").partition("\n")[0])
-        delimiter = next((one for one in ",;\t|" if one in header), ",")
+        delimiter = next((mark for mark in ",;\t|" if mark in header), ",")
     csv.field_size_limit(_MAX_CELL)
     read = functools.partial(csv.reader, io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     reader = read() if delimiter != "\t" or _has_quotes(text) else read(quoting=csv.QUOTE_NONE)
@@ -177,7 +177,7 @@ def _parquet(path: Path, wanted: Sequence[str | None] | None = None) -> Table:
         names = file.schema_arrow.names
         _refuse_repeated(names, str(path))
         for batch in file.iter_batches(
-            256, columns=None if wanted is None else [one for one in names if one in wanted]
+            256, columns=None if wanted is None else [name for name in names if name in wanted]
         ):
             size += batch.nbytes
             if size > MAX_DECODED_BYTES or len(rows) > MAX_ROWS:
@@ -295,11 +295,11 @@ def from_dataset(rows: Any, source: str, named: Sequence[str | None] | None = No
         if names:
             class_names[name] = tuple(names)
     wanted = rows.select_columns([name for name in rows.column_names if named is None or name in named])
-    found = [
+    values = [
         {name: _named(value, class_names.get(name)) for name, value in row.items()}
         for row in dataset_rows(wanted, source)
     ]
-    return Table(source, tuple(rows.column_names), found, range(len(found)), "row", class_names)
+    return Table(source, tuple(rows.column_names), values, range(len(values)), "row", class_names)
 
 
 def dataset_rows(rows: Any, source: str) -> Iterator[Row]:
@@ -320,7 +320,7 @@ def _named(value: Any, names: tuple[str, ...] | None) -> Any:
     if names is None:
         return value
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
+        return [_named(item, names) for item in value]
     if not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None

@@ -9,11 +9,11 @@ answers      questions and answers of SQuAD, their JSON files and metrics
 row_packing  texts as tokens, and sequences packed into rows
 """
 
-from pipeline.tasks.kind import Kind
 from pipeline.tasks.kinds.choices import Choice
 from pipeline.tasks.kinds.questions import ConditionedSpans, Spans
 from pipeline.tasks.kinds.tagging import Tagging
 from pipeline.tasks.kinds.texts import Classification, MultiLabel, Regression
+from pipeline.tasks.task import Kind
 
 KINDS: dict[str, Kind] = {
     kind.name: kind

@@ -37,7 +37,6 @@ class Question:
 
     @property
     def label(self) -> tuple[tuple[str, int], ...] | None:
-        """See `Kind`."""
         return self.answers if self.labelled else None
 
 
@@ -98,22 +97,18 @@ class AnswersById(dict[str, Answers]):
 
     @property
     def labelled(self) -> bool:
-        """See `Predictions.labelled`."""
         return bool(self) and all(given.gold is not None for given in self.values())
 
     def save(self, path: Path) -> None:
-        """See `Predictions.save`."""
         # vars, because dataclasses.asdict copies every value: it took longer than everything else after the model.
         content = {name: vars(given) | {"nbest": [vars(span) for span in given.nbest]} for name, given in self.items()}
         atomic.write_text(path, json.dumps(content) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """See `Predictions.load`."""
         return cls(read_as(path, dict[str, Answers], "fine-tune again, or name another run"))
 
     def aligned(self, like: Self) -> Self:
-        """See `Predictions.aligned`."""
         if self.keys() != like.keys():
             raise ValueError("the questions are not the same")
         return type(self)({question: self[question] for question in like})

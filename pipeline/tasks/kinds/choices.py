@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import ExampleRow, name_of
+from pipeline.tasks.files.rows import Columns, ExampleRow, name_of
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair
 from pipeline.tasks.kinds.texts import TextFeatures
-from pipeline.tasks.task import Columns, Task
+from pipeline.tasks.task import Task
 
 LEVELS = ("middle", "high")
 """Of RACE's questions."""
@@ -74,7 +74,6 @@ class ChoiceFeatures(TextFeatures):
         return pairs
 
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
-        """See `Features.predictions`."""
         return dataclasses.replace(super().predictions(outputs), levels=self._levels)
 
 
@@ -103,7 +102,6 @@ class Choice(LogitsKind):
         return len(task.labels)
 
     def check(self, task: Task) -> None:
-        """See `Kind.check`."""
         super().check(task)
         if task.columns is not None and not task.columns.choices:
             raise ValueError(f"task {task.name} has no columns of choices")
@@ -118,7 +116,6 @@ class Choice(LogitsKind):
         return tuple(map(str, range(count)))
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `Kind.choose_metrics`."""
         return ("accuracy",)
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> ChoiceExample:
@@ -133,7 +130,6 @@ class Choice(LogitsKind):
         return ChoiceExample(row.id, row.text(columns.text), question, options, _right_option(row, labels), level)
 
     def example_row(self, task: Task) -> dict[str, Any]:
-        """See `Kind.example_row`."""
         row = super().example_row(task)
         assert task.input_columns is not None
         (first, *others) = task.input_columns.choices
@@ -141,14 +137,14 @@ class Choice(LogitsKind):
 
     def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
         """The metrics, and the accuracy of each level that has questions."""
-        found = super().metrics(task, predictions)
+        values = super().metrics(task, predictions)
         if predictions.labels is None or predictions.levels is None:
-            return found
+            return values
         right = predictions.predictions() == predictions.labels  # (N,)
         for level in LEVELS:
             if (chosen := predictions.levels == level).any():
-                found[level] = float(right[chosen].mean())
-        return found
+                values[level] = float(right[chosen].mean())
+        return values
 
 
 def _options(row: ExampleRow) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from common.errors import UserError, one_line
 from common.files import atomic
 from common.files.json_files import read_bytes
-from pipeline.tasks.kind import Kind, Statistic
+from pipeline.tasks.features import Statistic
 from pipeline.tasks.metrics import METRICS, Interval, softmax, wilson_interval
-from pipeline.tasks.task import Task
+from pipeline.tasks.task import Kind, Task
 
 MAX_BYTES = 4 << 30
 _REMEDY = "fine-tune again, or name another run"
@@ -77,7 +77,6 @@ class Logits:
 
     @property
     def labelled(self) -> bool:
-        """See `Predictions.labelled`."""
         return self.labels is not None
 
     def arrays(self) -> dict[str, NDArray]:
@@ -115,7 +114,6 @@ class Logits:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """See `Predictions.load`."""
         content = io.BytesIO(read_bytes(path, _REMEDY, MAX_BYTES))
         try:
             with np.load(content, allow_pickle=False) as arrays:
@@ -151,14 +149,12 @@ class LogitsKind(Kind):
         return dataclasses.replace(predictions, logits=np.broadcast_to(answer, (len(labels), len(answer))))
 
     def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
-        """See `Kind.metrics`."""
         if not predictions.labelled:
             return {}
         every = np.arange(len(predictions))
         return {name: self.statistic(task, name, predictions)(every) for name in task.metrics}
 
     def statistic(self, task: Task, metric: str, predictions: Logits) -> Statistic:
-        """See `Kind.statistic`."""
         if predictions.labels is None:
             raise ValueError("the labels are not known")
         predicted, true = predictions.predictions(), predictions.labels  # (rows,) each

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from data_prep.text.text_encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.data.packed_rows import sequence_length
-from pipeline.tasks.files.rows import ExampleRow, name_of, number_of
+from pipeline.tasks.features import Features, Statistic
+from pipeline.tasks.files.rows import Columns, ExampleRow, name_of, number_of
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Features, Kind, Statistic
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Question, Span, squad, squad_scores
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, Tokens, pack
-from pipeline.tasks.task import Columns, SpanLimits, Task
+from pipeline.tasks.task import Kind, SpanLimits, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,9 +87,9 @@ def best_window_of_tokens(windows: Sequence[tuple[int, int]], tokens: int) -> ND
     best, scores = np.zeros(tokens, dtype=np.int64), np.full(tokens, -np.inf)
     for number, (start, end) in enumerate(windows):
         window, inside = slice(start, end), np.arange(end - start)
-        found = np.minimum(inside, inside[::-1]) + 0.01 * (end - start)  # (end - start,)
-        best[window][found > scores[window]] = number
-        scores[window] = np.maximum(scores[window], found)
+        context = np.minimum(inside, inside[::-1]) + 0.01 * (end - start)  # (end - start,)
+        best[window][context > scores[window]] = number
+        scores[window] = np.maximum(scores[window], context)
     return best
 
 
@@ -118,24 +118,25 @@ class SpanFeatures:
         self.lengths = np.array([sequence_length(*window.segments) for window in self._windows], dtype=np.int64)
 
     def _add_windows(self, number: int, query: Tokens, max_length: int) -> None:
+        """Adds the windows of a question: [CLS] question [SEP] tokens of the passage [SEP]."""
         question, tokens = self._questions[number], self._passages[number]
         answer = tokens_of_answer(tokens, *question.answers[0]) if question.answers else None
         windows = windows_of(len(tokens.ids), max_length - 3 - len(query), self._limits.doc_stride)
         best = best_window_of_tokens(windows, len(tokens.ids))
-        before = len(query) + 2  # [CLS] question [SEP]
+        before = np.zeros(len(query) + 2, dtype=np.bool_)  # no answer starts in [CLS] question [SEP]
         for index, (start, end) in enumerate(windows):
-            shift = before - start
-            holds = answer is not None and start <= answer[0] and answer[1] < end
-            stops = (answer[0] + shift, answer[1] + shift) if answer is not None and holds else (0, 0)
-            startable = np.concatenate([np.zeros(before, dtype=np.bool_), best[start:end] == index])
-            self._windows.append(_QuestionWindow(number, (query, tokens.ids[start:end]), shift, stops, startable))
+            shift = len(before) - start
+            positions = (0, 0)  # [CLS]: the window does not hold the whole answer
+            if answer is not None and start <= answer[0] and answer[1] < end:
+                positions = (answer[0] + shift, answer[1] + shift)
+            startable = np.concatenate([before, best[start:end] == index])
+            self._windows.append(_QuestionWindow(number, (query, tokens.ids[start:end]), shift, positions, startable))
 
     def segments(self, sample: int) -> SegmentPair:
         """The tokens of the question and of the window."""
         return self._windows[sample].segments
 
     def batch(self, samples: Sequence[int], training: bool) -> SpanBatch:
-        """See `Features.batch`."""
         windows = [self._windows[sample] for sample in samples]
         rows, placement = pack([window.segments for window in windows])
         offsets, lengths = np.arange(placement.length.max(initial=1)), placement.length[:, None]  # (L,), (N, 1)
@@ -157,7 +158,7 @@ class SpanFeatures:
         for index, window in enumerate(windows):
             startable[index, : len(window.startable)] = window.startable
         mask = torch.from_numpy(startable).to(output.start_logits.device)
-        found = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
+        best = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
         nulls = [None] * len(samples) if output.null_logits is None else output.null_logits.tolist()
         return [
             WindowSpans(
@@ -165,7 +166,7 @@ class SpanFeatures:
                 [(start - window.shift, end - window.shift, score) for start, end, score in spans if score > -np.inf],
                 null,
             )
-            for spans, window, null in zip(found, windows, nulls, strict=True)
+            for spans, window, null in zip(best, windows, nulls, strict=True)
         ]
 
     def predictions(self, outputs: Mapping[int, WindowSpans]) -> AnswersById:
@@ -212,6 +213,7 @@ def best_spans(
 
 
 def _plain(output: "SpanOutput", startable: "Tensor", nbest: int, longest: int) -> "_Spans":
+    """The best of all spans by the sum of their logits: starts, ends and scores, (N, nbest) each."""
     import torch
     from torch.nn import functional
 
@@ -224,18 +226,19 @@ def _plain(output: "SpanOutput", startable: "Tensor", nbest: int, longest: int) 
 
 
 def _conditioned(output: "SpanOutput", beam: "Tensor", startable: "Tensor", nbest: int, longest: int) -> "_Spans":
+    """The best spans by log P(start) + log P(end | start), among the starts of the beam and the E best ends of each."""
     import torch
 
     length = output.start_logits.shape[1]
-    start = torch.log_softmax(output.start_logits, dim=-1).masked_fill(~startable, -torch.inf).gather(1, beam)  # (N, T)
-    end = torch.log_softmax(output.end_logits, dim=-1)  # (N, T, L)
-    distance = torch.arange(length, device=beam.device) - beam[:, :, None]  # (N, T, L)
-    end = end.masked_fill((distance < 0) | (distance >= longest), -torch.inf)
-    ends, places = end.topk(min(END_BEAM, length), dim=-1)  # (N, T, 5)
-    scores = (start[:, :, None] + ends).flatten(1)  # (N, T * 5)
-    best, index = scores.topk(min(nbest, scores.shape[1]), dim=-1)
-    starts = beam[:, :, None].expand_as(places).flatten(1).gather(1, index)
-    return starts, places.flatten(1).gather(1, index), best
+    log_start = torch.log_softmax(output.start_logits, dim=-1).masked_fill(~startable, -torch.inf)  # (N, L)
+    log_end = torch.log_softmax(output.end_logits, dim=-1)  # (N, T, L) of each end, given each start of the beam
+    distance = torch.arange(length, device=beam.device) - beam[:, :, None]  # (N, T, L) from the start to the end
+    log_end = log_end.masked_fill((distance < 0) | (distance >= longest), -torch.inf)
+    log_end, ends = log_end.topk(min(END_BEAM, length), dim=-1)  # (N, T, E) each
+    scores = (log_start.gather(1, beam)[:, :, None] + log_end).flatten(1)  # (N, T * E)
+    best, index = scores.topk(min(nbest, scores.shape[1]), dim=-1)  # (N, nbest) each
+    starts = beam[:, :, None].expand_as(ends).flatten(1)  # (N, T * E)
+    return starts.gather(1, index), ends.flatten(1).gather(1, index), best
 
 
 class Spans(Kind):
@@ -257,7 +260,6 @@ class Spans(Kind):
     def make_features(
         self, task: Task, vocabulary: Vocabulary, examples: Sequence[Question], max_length: int, limits: SpanLimits
     ) -> Features:
-        """See `Kind.make_features`."""
         return SpanFeatures(vocabulary, examples, max_length, limits)
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> Question:
@@ -277,11 +279,9 @@ class Spans(Kind):
         return self.name if all(question.answers for question in examples) else ConditionedSpans.name
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `Kind.choose_metrics`."""
         return ("f1", "exact")
 
     def records(self, task: Task, predictions: AnswersById) -> dict[str, dict[str, Any]]:
-        """See `Answers.record`."""
         return {name: given.record() for name, given in predictions.items()}
 
     def metrics(self, task: Task, predictions: AnswersById) -> dict[str, float]:
@@ -325,8 +325,8 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
         if not isinstance(answer, str) or not answer.strip():
             raise row.mistake(f"the answer {answer!r:.80} is no text; correct it, or leave all empty if there is none")
         if name_of(place) is None:
-            found = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
-            place = found.start() if found else passage.find(answer)
+            match = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
+            place = match.start() if match else passage.find(answer)
             if place < 0:
                 raise row.mistake(
                     f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; copy it from there, or "

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks import metrics
-from pipeline.tasks.files.rows import ExampleRow, find_classes
+from pipeline.tasks.features import Statistic
+from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Statistic
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, Tokens, cls_grid, pack, to_host
-from pipeline.tasks.task import Columns, Task
+from pipeline.tasks.task import Task
 
 if TYPE_CHECKING:
     from model.classification import ClassificationOutput
@@ -106,7 +106,6 @@ class TagFeatures:
         return windows
 
     def _segment(self, sample: int) -> Tokens:
-        """The pieces of a window's tokens."""
         return np.concatenate([self._pieces[token][: self._capacity] for token in range(*self._windows[sample])])
 
     def _seen(self, sample: int) -> NDArray[np.int64]:
@@ -115,7 +114,6 @@ class TagFeatures:
         return start + np.flatnonzero(self._lengths[start:end])
 
     def batch(self, samples: Sequence[int], training: bool) -> TagBatch:
-        """See `Features.batch`."""
         rows, placement = pack([(self._segment(sample), None) for sample in samples])
         begins = placement.row * rows.input_ids.shape[1] + placement.start + 1  # (N,) behind [CLS]
         nothing = np.zeros(0, dtype=np.int64)  # of a batch without samples
@@ -147,7 +145,6 @@ class TagFeatures:
         return per_window
 
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
-        """See `Features.predictions`."""
         logits = np.concatenate([outputs[sample] for sample in range(len(self._windows))])
         labels = None if (self._labels == IGNORED_LABEL).any() else self._labels
         return Logits(self._ids, logits, labels, lengths=self._token_counts)
@@ -161,15 +158,15 @@ def in_bies(labels: Sequence[str]) -> list[str] | None:
     """
     marked = [label for label in labels if label.upper() != OUTSIDE]
     for pattern, letter, type_ in ((_PREFIXED, 1, 2), (_SUFFIXED, 2, 1)):
-        found = [match for label in marked if (match := pattern.fullmatch(label))]
-        letters = {match[letter].upper() for match in found}
-        types = {match[type_] or "" for match in found}
-        if not found or len(found) < len(marked) or ("" in types and (len(types) > 1 or not letters & set("BI"))):
+        matches = [match for label in marked if (match := pattern.fullmatch(label))]
+        letters = {match[letter].upper() for match in matches}
+        types = {match[type_] or "" for match in matches}
+        if not matches or len(matches) < len(marked) or ("" in types and (len(types) > 1 or not letters & set("BI"))):
             continue
         for scheme, bies in SCHEMES.items():
             if letters <= set(scheme):
                 names = {
-                    match[0]: f"{bies[scheme.index(match[letter].upper())]}-{match[type_] or ''}" for match in found
+                    match[0]: f"{bies[scheme.index(match[letter].upper())]}-{match[type_] or ''}" for match in matches
                 }
                 return [names.get(label, OUTSIDE) for label in labels]
     return None
@@ -177,18 +174,18 @@ def in_bies(labels: Sequence[str]) -> list[str] | None:
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """The entities in the tags of one text: type, first token, and the token behind the last one."""
-    found = set()
+    complete = set()
     kind, start, previous = "", -1, "O"
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, type_ = tag.partition("-")
         continues = start >= 0 and prefix in ("I", "E") and type_ == kind and previous in ("B", "I")
         if start >= 0 and not continues:
-            found.add((kind, start, index))
+            complete.add((kind, start, index))
             start = -1
         if prefix != "O" and not continues:
             kind, start = type_, index
         previous = prefix
-    return found
+    return complete
 
 
 def entity_counts(task: Task, predictions: Logits) -> NDArray[np.int64]:
@@ -225,17 +222,14 @@ class Tagging(LogitsKind):
         return find_classes(table, columns, lambda row: row.check_list(columns.label, row.label or ()))
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `Kind.choose_metrics`."""
         return (*ENTITY_METRICS, "accuracy") if in_bies(labels) else ("accuracy", "f1_macro")
 
     def note(self, labels: Sequence[str]) -> str:
-        """See `Kind.note`."""
         if in_bies(labels):
             return ""
         return "each tag is scored by itself; entities need tags such as B-PER, I-PER and O, all of one scheme"
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TagExample:
-        """See `Kind.read_row`."""
         tokens = row.texts(row.columns.text, "a token")
         if not tokens:
             raise row.mistake(f"column {row.columns.text!r} is empty; fill it, or remove the row")
@@ -249,7 +243,6 @@ class Tagging(LogitsKind):
         return TagExample(row.id, tokens, tuple(known) if len(known) == len(tags) else None)
 
     def example_row(self, task: Task) -> dict[str, Any]:
-        """See `Kind.example_row`."""
         return {name: text.split() for name, text in super().example_row(task).items()}
 
     def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
@@ -263,7 +256,6 @@ class Tagging(LogitsKind):
         }
 
     def statistic(self, task: Task, metric: str, predictions: Logits) -> Statistic:
-        """See `Kind.statistic`."""
         if metric not in ENTITY_METRICS or predictions.labels is None:
             return super().statistic(task, metric, predictions)
         counts = entity_counts(task, predictions)  # (N, 3)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import ExampleRow, find_classes, name_of
+from pipeline.tasks.features import Statistic
+from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes, name_of
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Statistic
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
     IGNORED_LABEL,
@@ -25,7 +25,7 @@ from pipeline.tasks.kinds.row_packing import (
     to_host,
     truncate_pair,
 )
-from pipeline.tasks.task import Columns, Task
+from pipeline.tasks.task import Task
 
 if TYPE_CHECKING:
     from model.classification import ClassificationOutput
@@ -105,7 +105,6 @@ class TextFeatures:
         return [truncate_pair(self._first[sample], self._second[sample], self._max_length - 3)]
 
     def batch(self, samples: Sequence[int], training: bool) -> TextBatch:
-        """See `Features.batch`."""
         rows, placement = pack([pair for sample in samples for pair in self.segments(sample)])
         grid = cls_grid(placement, len(rows.input_ids))
         sequences = placement.row * grid.shape[1] + placement.number
@@ -119,7 +118,6 @@ class TextFeatures:
         return list(to_host(output.logits))
 
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
-        """See `Features.predictions`."""
         logits = np.stack([outputs[sample] for sample in range(self.examples)])
         return Logits(self.ids, logits, self.labels if _known(self.labels).all() else None)
 
@@ -144,7 +142,6 @@ class Classification(LogitsKind):
         return find_classes(table, columns, lambda row: (row.label,))
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `Kind.choose_metrics`."""
         return ("accuracy", "f1_macro", "matthews") if len(labels) == 2 else ("accuracy", "f1_macro")
 
     def read_label(self, row: ExampleRow, labels: Sequence[str]) -> int | float | tuple[int, ...] | None:
@@ -152,7 +149,6 @@ class Classification(LogitsKind):
         return row.class_of(row.label, labels)
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TextExample:
-        """See `Kind.read_row`."""
         columns = row.columns
         second = None if columns.second_text is None else row.text(columns.second_text)
         return TextExample(row.id, row.text(columns.text), second, self.read_label(row, labels))
@@ -175,7 +171,6 @@ class Regression(Classification):
         return (columns.label,)
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `Kind.choose_metrics`."""
         return ("pearson", "spearman", "rmse")
 
     def read_label(self, row: ExampleRow, labels: Sequence[str]) -> float | None:
@@ -196,7 +191,6 @@ class MultiLabelFeatures(TextFeatures):
     """The features of texts and pairs; the labels are float32 (N, C) of 0 and 1, NaN where they are not known."""
 
     def describe(self, task: Task, examples: Sequence[TextExample]) -> None:
-        """See `TextFeatures.describe`."""
         self.examples, self.ids = len(examples), np.array([example.id for example in examples])
         self.labels = np.full((len(examples), len(task.labels)), np.nan, dtype=np.float32)
         for row, example in zip(self.labels, examples):
@@ -227,7 +221,6 @@ class MultiLabel(Classification):
         return find_classes(table, columns, lambda row: _names(row) or ())
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """See `Kind.choose_metrics`."""
         return ("f1_micro", "f1_macro", "exact_match")
 
     def read_label(self, row: ExampleRow, labels: Sequence[str]) -> tuple[int, ...] | None:

@@ -16,8 +16,7 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus import overlaps, word_runs
 from data_prep.corpus.documents import Document
-from data_prep.corpus.fingerprints import skeleton
-from data_prep.corpus.overlaps import plain
+from data_prep.corpus.fingerprints import plain, skeleton
 from data_prep.corpus.word_runs import RunReader
 from data_prep.format import shards
 from data_prep.sources.records import task_texts

@@ -182,7 +182,7 @@ def limited(manifest: manifests.ShardManifest, name: str, limit: int) -> manifes
     ],
 )
 def test_rows_beyond_a_limit_of_the_manifest_are_named(
-    shard_directory: Path, limit: str, measure: Callable[[shards.ShardRow], int]
+    shard_directory: Path, limit: str, measure: Callable[[shards.ShardRows], int]
 ) -> None:
     rows = shards.open_shards(shard_directory)
     file = rows.manifest.shards()[0]

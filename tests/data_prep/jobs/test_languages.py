@@ -9,8 +9,9 @@ import transformers
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.format.shards import open_shards
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
-from data_prep.text.vocabulary import UNK_ID, Vocabulary
+from data_prep.text.vocabulary import UNK_ID
 from model import AlbertForPreTraining, huggingface
 from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
@@ -56,7 +57,7 @@ def test_from_an_export_to_ids(tmp_path: Path) -> None:
     assert rows.manifest.counts.unknown_tokens == 0
 
     # A document is one pair; the words come back, capitals and accents too.
-    vocabulary = Vocabulary.load(shards / "spiece.model")
+    vocabulary = load_vocabulary(shards / "spiece.model")
     normalised = [normalize(sentence, vocabulary.normalization) for sentence in wiki.sentences]
     encoded = vocabulary.encode(normalised)
     expected = [token for ids in encoded for token in ids]
@@ -79,7 +80,7 @@ def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.Captur
     english = extract(ENGLISH, tmp_path)
     assert json.loads((english / "documents.json").read_text())["options"]["language"] == "en"
     model = make_vocabulary(tmp_path / "a.model", english, japanese, size=78)
-    assert Vocabulary.load(model).language == "en,ja"
+    assert load_vocabulary(model).language == "en,ja"
     command = ["shards", "--documents", str(english), "--vocab", str(model), "--min-tokens", "1"]
     main([*command, "--out", str(tmp_path / "english")])
     assert open_shards(tmp_path / "english").manifest.language == "en"

@@ -15,6 +15,7 @@ from data_prep.corpus.documents import Document
 from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.format.pairs import max_pairs
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
 from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
@@ -75,7 +76,7 @@ def test_the_pairs_of_a_document_are_its_text(
         assert start == len(tokens)
     assert not pairs
     assert {file.name for file in rows.manifest.files} | {"manifest.json"} == set(os.listdir(tmp_path / "set"))
-    assert Vocabulary.load(tmp_path / "set").sha256 == rows.manifest.vocabulary_sha256 == vocabulary.sha256
+    assert load_vocabulary(tmp_path / "set").sha256 == rows.manifest.vocabulary_sha256 == vocabulary.sha256
     counts = rows.manifest.counts
     assert counts.documents == 120
     assert counts.documents_left_out == left_out

@@ -9,7 +9,7 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.format.pairs import Parts
-from data_prep.format.shards import ShardRow, open_shards
+from data_prep.format.shards import ShardRows, open_shards
 from data_prep.jobs.show_rows import describe_row
 from data_prep.text.normalize import normalize
 from data_prep.text.vocabulary import Vocabulary
@@ -19,10 +19,11 @@ from tests.data_prep import corpora
 def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
     first, second, third = corpora.make_sentences(3, seed=8)
     a, b, lonely = vocabulary.encode([normalize(s)[:40].strip() for s in (first, second, third)])
-    row = ShardRow(
+    row = ShardRows(
         np.array(a + b + lonely, np.uint16),
         Parts(np.array([2, 0]), np.array([len(a) - 2, len(lonely)]), np.array([len(b) - 1, 0]), np.array([1, 0])),
         np.array([4, 17]),
+        np.array([2]),
     )
     used = len(a) + len(b) + 3 + len(lonely) + 2
     lines = [line for text in describe_row(9, row, 128, vocabulary) for line in text.split("\n")]

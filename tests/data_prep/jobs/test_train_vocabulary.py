@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.jobs.train_vocabulary import choose, cut, quotas
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 
 
 @given(counts=st.lists(st.integers(0, 10_000), min_size=1, max_size=30), most=st.integers(1, 50_000))
@@ -63,7 +63,7 @@ def test_a_text_without_sentence_ends_trains(tmp_path: Path, capsys: pytest.Capt
     assert sample["cut"] == 1
     assert sample["characters"] > 0.99 * len(text)
     assert "note: 1 sentences of more than 65,536 bytes were cut at white space" in capsys.readouterr().out
-    pieces = Vocabulary.load(tmp_path / "v.model").pieces
+    pieces = load_vocabulary(tmp_path / "v.model").pieces
     assert sum(len(piece.strip("▁")) > 1 for piece in pieces[13:]) > 10
 
 
@@ -126,7 +126,7 @@ def test_coverage_and_bytes_are_recorded(documents_directory: Path, tmp_path: Pa
     vocab(documents_directory, out, *options)
     recorded = json.loads(out.with_suffix(".json").read_text())["options"]
     assert (recorded["byte_fallback"], recorded["character_coverage"]) == (True, 0.999)
-    assert "<0xFF>" in Vocabulary.load(out).pieces
+    assert "<0xFF>" in load_vocabulary(out).pieces
     with pytest.raises(UserError, match="byte_fallback"):
         vocab(documents_directory, out, "--size", "900")
 

@@ -16,6 +16,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
 from common.normalization import Normalization
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import (
     SPECIAL_PIECES,
@@ -78,7 +79,7 @@ def test_baking_the_rule_twice_changes_nothing(unruly: bytes, tmp_path: Path) ->
     once = SentencePieceVocabulary(unruly)
     assert once.serialized != unruly
     (tmp_path / "baked.model").write_bytes(once.serialized)
-    again = Vocabulary.load(tmp_path / "baked.model")
+    again = load_vocabulary(tmp_path / "baked.model")
     assert again.serialized == once.serialized
     assert again.sha256 == once.sha256 == hashlib.sha256(once.serialized).hexdigest()
 
@@ -130,7 +131,7 @@ def test_a_tokenizer_of_another_program_is_restored(tmp_path: Path) -> None:
     pieces = [*PIECES, ["(", 0.0], ["▁a", -1.0], ["▁", -2.0]]
     contents = {"model": {"type": "Unigram", "vocab": pieces}, "normalizer": {"type": "Lowercase"}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(contents))
-    vocabulary = Vocabulary.load(tmp_path)
+    vocabulary = load_vocabulary(tmp_path)
     assert vocabulary.normalization == Normalization()
     proto = model_proto.ModelProto.FromString(vocabulary.serialized)
     assert [piece.type for piece in proto.pieces] == [3, 2, 3, 3, 3, 4, 1, 1]  # control, unknown, defined by a user
@@ -159,7 +160,7 @@ def test_what_is_no_vocabulary_is_said_in_one_line(contents: Any, message: str, 
     elif contents is not None:
         path.write_text(contents if isinstance(contents, str) else json.dumps(contents))
     with pytest.raises(UserError, match=message) as error:
-        Vocabulary.load(path, "copy it again")
+        load_vocabulary(path, "copy it again")
     assert str(error.value).endswith("; copy it again")
     assert str(path) in str(error.value)
 

@@ -12,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
-from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Vocabulary
+from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID
 from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, WordPieceVocabulary
 from tests.data_prep import corpora
 
@@ -118,11 +119,11 @@ def test_every_form_of_the_file_gives_the_same_vocabulary(wordpiece: WordPieceVo
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings_there))
     if rules.max_input_chars_per_word == 100:
-        assert Vocabulary.load(tmp_path / "vocab.txt").sha256 == wordpiece.sha256
-        assert Vocabulary.load(tmp_path).sha256 == wordpiece.sha256
+        assert load_vocabulary(tmp_path / "vocab.txt").sha256 == wordpiece.sha256
+        assert load_vocabulary(tmp_path).sha256 == wordpiece.sha256
     (tmp_path / "tokenizer.json").write_bytes(wordpiece.serialized)
-    assert Vocabulary.load(tmp_path).serialized == wordpiece.serialized
-    assert Vocabulary.load(tmp_path).normalization == rules.normalization
+    assert load_vocabulary(tmp_path).serialized == wordpiece.serialized
+    assert load_vocabulary(tmp_path).normalization == rules.normalization
 
 
 def test_masks_and_names_of_special_pieces(wordpiece: WordPieceVocabulary) -> None:
@@ -153,7 +154,7 @@ def test_what_is_no_wordpiece_vocabulary_is_said_in_one_line(
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(FILE | {part: FILE[part] | change if isinstance(change, dict) else change}))
     with pytest.raises(UserError, match=message) as error:
-        Vocabulary.load(path, "copy it again")
+        load_vocabulary(path, "copy it again")
     assert str(error.value).startswith(f"{path} ")
     assert str(error.value).endswith("; copy it again")
 
@@ -172,9 +173,9 @@ def test_a_tokenizer_config_that_contradicts_the_file_is_refused(said: bool | No
         with pytest.raises(
             UserError, match="lowercase is True in the first, and do_lower_case is False; set do_lower_case"
         ):
-            Vocabulary.load(tmp_path)
+            load_vocabulary(tmp_path)
     else:
-        assert Vocabulary.load(tmp_path).normalization == WordPieceRules().normalization
+        assert load_vocabulary(tmp_path).normalization == WordPieceRules().normalization
 
 
 PIECES = [*SPECIAL_PIECES, "a", "A", "\u00e9", "\u00c9", "e", "E", "\u4e2d", "\u6587", "##\u6587", "\u4e2d\u6587"]
@@ -213,12 +214,12 @@ def test_the_ids_are_those_of_transformers_or_the_files_are_refused(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     vocabulary = None
     with contextlib.suppress(UserError):
-        vocabulary = Vocabulary.load(tmp_path)
+        vocabulary = load_vocabulary(tmp_path)
     if vocabulary is None:
         assert rules is not None
         assert name != "PreTrainedTokenizerFast"
         with pytest.raises(UserError, match=r"in tokenizer_config\.json as the model was trained"):
-            Vocabulary.load(tmp_path)
+            load_vocabulary(tmp_path)
         return
     if rules is not None or name != "PreTrainedTokenizerFast":  # that class does not read a vocab.txt
         text = "A a \u00c9 \u00e9 \u4e2d\u6587 E"
@@ -228,13 +229,13 @@ def test_the_ids_are_those_of_transformers_or_the_files_are_refused(
 
 def test_a_note_says_that_capitals_are_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
-    assert Vocabulary.load(tmp_path).normalization == WordPieceRules().normalization
-    Vocabulary.load(tmp_path)
+    assert load_vocabulary(tmp_path).normalization == WordPieceRules().normalization
+    load_vocabulary(tmp_path)
     assert (
         capsys.readouterr().err.count("has pieces with capitals, but no do_lower_case in a tokenizer_config.json") == 1
     )
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
-    Vocabulary.load(tmp_path)
+    load_vocabulary(tmp_path)
     assert capsys.readouterr().err == ""
 
 
@@ -248,7 +249,7 @@ def test_a_note_says_that_capitals_are_not_kept(tmp_path: Path, capsys: pytest.C
 def test_a_list_of_pieces_that_cannot_be_used(pieces: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     with pytest.raises(UserError, match=message):
-        Vocabulary.load(tmp_path)
+        load_vocabulary(tmp_path)
     (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
     with pytest.raises(UserError, match="is not UTF-8 text"):
-        Vocabulary.load(tmp_path)
+        load_vocabulary(tmp_path)

@@ -13,7 +13,7 @@ import sentencepiece
 import torch
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining
 from pipeline import evaluate
 from pipeline.analysis import minimal_pairs
@@ -156,7 +156,7 @@ def test_the_interval_covers_the_truth():
 
 def test_word_frequencies(corpus):
     """They are the scores of the SentencePiece model; the same tokens in another order are a tie."""
-    vocabulary = Vocabulary.load(corpus.vocabulary)
+    vocabulary = load_vocabulary(corpus.vocabulary)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(corpus.vocabulary))
     texts = [text.lower().replace(",", "") for text in GOOD]  # a comma is no piece of this vocabulary
     sums = [sum(processor.get_score(piece) for piece in processor.encode(text)) for text in texts]
@@ -168,14 +168,14 @@ def test_word_frequencies(corpus):
 
 
 def test_an_unknown_character_is_rare(corpus):
-    vocabulary = Vocabulary.load(corpus.vocabulary)
+    vocabulary = load_vocabulary(corpus.vocabulary)
     known, unknown = frequency_scores(vocabulary, ["sara b", "sara ☃"])
     assert unknown < known
 
 
 def test_a_model_that_ignores_its_context_has_ties(corpus):
     """Its scores depend on the tokens alone, and are equal up to rounding: all pairs of the same tokens are wrong."""
-    vocabulary = Vocabulary.load(corpus.vocabulary)
+    vocabulary = load_vocabulary(corpus.vocabulary)
     sizes = {"vocab_size": len(vocabulary), "embedding_size": 8, "hidden_size": 16, "num_attention_heads": 2}
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes)).eval()
     with torch.no_grad():
@@ -239,7 +239,7 @@ def test_runs_and_models_without_the_head(corpus, tmp_path, capsys):
     assert evaluate.main([*words, str(trained)]) == 0
     torch.manual_seed(2)
     newest, pairs = AlbertForPreTraining(runs.config_of()).eval(), read_pairs(tmp_path / "pairs.jsonl")
-    expected = minimal_pairs.evaluate(newest, Vocabulary.load(corpus.vocabulary), pairs, str(trained), "within-word")
+    expected = minimal_pairs.evaluate(newest, load_vocabulary(corpus.vocabulary), pairs, str(trained), "within-word")
     assert read_result(tmp_path / "out.json") == expected
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.rng import as_uniforms
-from data_prep.format.shards import ShardRow
+from data_prep.format.shards import ShardRows
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import rng
@@ -28,7 +28,7 @@ def read(collator: Collator, epochs: Sequence[int], rows: Sequence[int]) -> Batc
     return batch
 
 
-def parts_of(row: ShardRow) -> list[tuple[list[int], ...]]:
+def parts_of(row: ShardRows) -> list[tuple[list[int], ...]]:
     """The tokens of lead, a, b and trail of each pair of a row; see data_prep/format/pairs.py."""
     tokens, start, found = row.tokens.tolist(), 0, []
     for lengths in np.stack(row.parts, axis=1).tolist():

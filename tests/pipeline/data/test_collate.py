@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.format.pairs import Parts
-from data_prep.format.shards import ShardRow, ShardRows
+from data_prep.format.shards import ShardRows
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
 from pipeline.data.collate import DRAWS, BatchShape, Collator, sample_partners
@@ -35,13 +35,13 @@ class MemoryShards:
         return self.made[index]
 
     def rows(self, indices):
-        none = ShardRow(np.empty(0, np.uint16), Parts(*np.empty((4, 0), np.int64)), np.empty(0, np.int64))
+        none = ShardRows(np.empty(0, np.uint16), Parts(*np.empty((4, 0), np.int64)), *np.empty((2, 0), np.int64))
         found = [none, *(self.made[index] for index in indices.tolist())]
         return ShardRows(
             np.concatenate([row.tokens for row in found]),
             Parts(*(np.concatenate(column) for column in zip(*(row.parts for row in found)))),
             np.concatenate([row.documents for row in found]),
-            np.array([len(row.documents) for row in found[1:]], np.int64),
+            np.concatenate([row.pairs for row in found]),
         )
 
 
@@ -49,7 +49,7 @@ def make_row(pairs, document):
     """A row of pairs (lead, a, b, trail), each a sequence of tokens."""
     tokens = np.array([token for pair in pairs for part in pair for token in part], dtype=np.uint16)
     parts = Parts(*(np.array([len(part) for part in column]) for column in zip(*pairs)))
-    return ShardRow(tokens, parts, np.full(len(pairs), document))
+    return ShardRows(tokens, parts, np.full(len(pairs), document), np.array([len(pairs)]))
 
 
 def random_shards(count=40, length=64, seed=0):
@@ -66,7 +66,7 @@ def collator(shards, objective="sop", seed=0, masking=PAPER):
 
 
 def original(batch, index):
-    """ShardRow `index` with the masked tokens put back."""
+    """Row `index` with the masked tokens put back."""
     ids = batch.input_ids[index].copy()
     used = batch.masked_labels[index] != IGNORED_LABEL
     ids[batch.masked_positions[index][used]] = batch.masked_labels[index][used]

@@ -13,7 +13,7 @@ import pytest
 from data_prep.__main__ import main
 from data_prep.corpus.work_units import open_corpus, read_texts
 from data_prep.format.pairs import make_pairs
-from data_prep.format.shards import ShardRow
+from data_prep.format.shards import ShardRows
 from data_prep.text.sentences import split_sentences
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
@@ -72,7 +72,9 @@ def rows_of(chapters, max_seq_length):
     )
     stops = pairs.starts + pairs.parts.total()
     rows = [
-        ShardRow(tokens[start:stop], pairs.parts.take(np.array([pair])), pairs.documents[pair : pair + 1])
+        ShardRows(
+            tokens[start:stop], pairs.parts.take(np.array([pair])), pairs.documents[pair : pair + 1], np.array([1])
+        )
         for pair, (start, stop) in enumerate(zip(pairs.starts, stops))
     ]
     return MemoryShards(rows, max_seq_length)

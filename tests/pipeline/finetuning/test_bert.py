@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES
 from pipeline import finetune
 from pipeline.checkpoint.initial_weights import read_initial_weights
@@ -80,7 +80,7 @@ def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_p
     assert np.ptp(logits[:, 0]) > 1e-3, "the test has lost its power"
     # The export is a place to start from, as the published directory was.
     again, first = read_initial_weights(export), read_initial_weights(published)
-    assert again.vocabulary.sha256 == first.vocabulary.sha256 == Vocabulary.load(tmp_path / "run").sha256
+    assert again.vocabulary.sha256 == first.vocabulary.sha256 == load_vocabulary(tmp_path / "run").sha256
     assert (again.config.parameter_sharing, again.config.sentence_head) == ("none", "nsp")
     assert again.vocabulary.pieces[:5] == list(SPECIAL_PIECES)
     embeddings = "albert.embeddings.word_embeddings.weight"

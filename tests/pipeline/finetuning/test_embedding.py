@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from pipeline import predict
 from pipeline.checkpoint.pooling import Pooling, read_pooling
 from pipeline.finetuning.predictor import open_predictor
@@ -106,7 +106,7 @@ def test_texts_become_lower_case_if_the_files_say_so(tmp_path):
 
 
 def test_an_export_says_how_its_embeddings_are_made(corpus, tmp_path):
-    config = runs.config_of(vocab_size=len(Vocabulary.load(corpus.vocabulary)))
+    config = runs.config_of(vocab_size=len(load_vocabulary(corpus.vocabulary)))
     run = runs.pretraining(tmp_path / "run", corpus.vocabulary, config=config)
     before = open_predictor(run).embed(TEXTS)
     export_usual(run, tmp_path / "export")

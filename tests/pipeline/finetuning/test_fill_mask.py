@@ -8,7 +8,7 @@ import pytest
 import transformers
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from model import huggingface
 from pipeline import predict
 from pipeline.finetuning import predictor
@@ -33,7 +33,7 @@ def small(corpus, tmp_path_factory):
     """A model with random weights, its vocabulary, and its export."""
     sizes = {"max_position_embeddings": 32, "initializer_range": 0.5}
     directory = trained_models.export(tmp_path_factory.mktemp("export"), corpus.vocabulary, **sizes)
-    return huggingface.load(directory).eval(), Vocabulary.load(corpus.vocabulary), directory
+    return huggingface.load(directory).eval(), load_vocabulary(corpus.vocabulary), directory
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -9,9 +9,9 @@ import pytest
 from common.errors import UserError
 from pipeline import predict
 from pipeline.finetuning.predict_command import columns_for, read_each, read_rows, write
+from pipeline.tasks.files.rows import Columns
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.registry import TASKS
-from pipeline.tasks.task import Columns
 
 
 def columns(task, *words):

@@ -10,7 +10,7 @@ from sentencepiece import sentencepiece_model_pb2
 from torch.nn.functional import cosine_similarity
 
 from common.errors import UserError
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel, ExecutionOptions
 from model.distillation import PARTS, principal_directions
 from pipeline.checkpoint.initial_weights import InitialWeights
@@ -225,7 +225,7 @@ def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):
     proto = sentencepiece_model_pb2.ModelProto.FromString(corpus.vocabulary.read_bytes())
     proto.pieces[-1].piece = "zzz"
     other.write_bytes(proto.SerializeToString())
-    assert len(Vocabulary.load(other)) == len(Vocabulary.load(corpus.vocabulary))
+    assert len(load_vocabulary(other)) == len(load_vocabulary(corpus.vocabulary))
     with pytest.raises(UserError, match=r"--teacher .* have different vocabularies"):
         resolve(taught | {"--teacher": str(trained_models.export(tmp_path / "second", other))})
 

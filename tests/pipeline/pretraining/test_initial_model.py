@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from common.errors import UserError
 from data_prep.format.shard_manifest import read_manifest
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL
 from pipeline.checkpoint.initial_weights import fill_weights, read_initial_weights
@@ -146,7 +146,7 @@ def test_more_positions_keep_the_first_rows_and_begin_like_a_new_model(corpus, s
 
 
 def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
-    size = len(Vocabulary.load(corpus.vocabulary))
+    size = len(load_vocabulary(corpus.vocabulary))
     config = AlbertConfig.preset("albert-tiny", vocab_size=size, max_position_embeddings=64)
     huggingface.save(AlbertForPreTraining(config), tmp_path / "export", corpus.vocabulary)
     again = tmp_path / "again"
@@ -156,7 +156,7 @@ def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
     transformers.AutoTokenizer.from_pretrained(tmp_path / "export").save_pretrained(again)
     assert not (again / "spiece.model").exists()
     assert fill(start(again))[1] == []
-    assert read_initial_weights(again).vocabulary.pieces == Vocabulary.load(corpus.vocabulary).pieces
+    assert read_initial_weights(again).vocabulary.pieces == load_vocabulary(corpus.vocabulary).pieces
 
 
 def test_the_same_pieces_for_other_text_are_refused(corpus, start, tmp_path):

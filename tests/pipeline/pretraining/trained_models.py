@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from tests.model.examples import randomise
 
@@ -24,7 +24,7 @@ SIZES = {
 
 def albert(vocabulary: Path, positions: int = 64, **fields: Any) -> transformers.AlbertForPreTraining:
     """A small ALBERT of `transformers` with random values in every parameter."""
-    sizes = SIZES | {"vocab_size": len(Vocabulary.load(vocabulary)), "embedding_size": 16}
+    sizes = SIZES | {"vocab_size": len(load_vocabulary(vocabulary)), "embedding_size": 16}
     config = transformers.AlbertConfig(**sizes | {"max_position_embeddings": positions} | fields)
     model = transformers.AlbertForPreTraining(config).eval()
     randomise(model, seed=1, scale=0.2)
@@ -33,7 +33,7 @@ def albert(vocabulary: Path, positions: int = 64, **fields: Any) -> transformers
 
 def bert(vocabulary: Path) -> transformers.BertForPreTraining:
     """A small BERT of `transformers` with random values in every parameter."""
-    sizes = SIZES | {"vocab_size": len(Vocabulary.load(vocabulary)), "max_position_embeddings": 64}
+    sizes = SIZES | {"vocab_size": len(load_vocabulary(vocabulary)), "max_position_embeddings": 64}
     model = transformers.BertForPreTraining(transformers.BertConfig(**sizes)).eval()
     randomise(model, seed=2, scale=0.2)
     return model
@@ -52,7 +52,7 @@ def publish(model: Any, directory: Path, vocabulary: Path, pickled: bool = False
 def export(directory: Path, vocabulary: Path, **fields: Any) -> Path:
     """Exports a small ALBERT of the project, with the same random weights each time. Returns the directory."""
     sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
-    sizes |= {"embedding_size": 16, "vocab_size": len(Vocabulary.load(vocabulary)), "max_position_embeddings": 64}
+    sizes |= {"embedding_size": 16, "vocab_size": len(load_vocabulary(vocabulary)), "max_position_embeddings": 64}
     torch.manual_seed(0)
     huggingface.save(AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes | fields)), directory, vocabulary)
     return directory

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import torch
 from safetensors.torch import save_file
 
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, File, StoredTensor
@@ -61,7 +61,7 @@ def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, s
     config = config or config_of()
     given = {"steps": 3, "train_batch_size": 4, "output": directory, **(recorded or {})}
     settings = pretrain_settings(model=config, **given)
-    run_directory.write_settings_and_vocabulary(settings, "", Vocabulary.load(vocabulary))
+    run_directory.write_settings_and_vocabulary(settings, "", load_vocabulary(vocabulary))
     for step in steps:
         torch.manual_seed(step)
         checkpoint(directory, step, AlbertForPreTraining(config).state_dict(), state=state)
@@ -76,7 +76,7 @@ def finetuning(directory, vocabulary, task="rte", step=5, score=0.5, config=None
         directory, task, "gone", {"dev": {"accuracy": 0.75}}, seed=0, best_step=step, model=config.to_dict(),
         hyperparameters={}, examples={"train": 40, "dev": 20},
     )  # fmt: skip
-    run_directory.write_settings_and_vocabulary(settings, "", Vocabulary.load(vocabulary))
+    run_directory.write_settings_and_vocabulary(settings, "", load_vocabulary(vocabulary))
     torch.manual_seed(step)
     kind = find_task(task).kind
     checkpoint(directory, step, kind.make_model(find_task(task), config).state_dict(), score)

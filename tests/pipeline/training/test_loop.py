@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.shared.outcome import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.load_vocabulary import load_vocabulary
 from model.distillation import PARTS
 from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.files import read_state, read_whole
@@ -94,7 +94,7 @@ MASKING = MaskingSettings()
 
 def reader(corpus: Any, directory: Path, objective: str) -> Collator:
     shards = open_shards(directory)
-    continues = Vocabulary.load(corpus.train / "spiece.model").continues_word
+    continues = load_vocabulary(corpus.train / "spiece.model").continues_word
     return Collator(shards, BatchShape.of(shards, masking=MASKING), continues, objective, seed=0, masking=MASKING)  # type: ignore[arg-type]
 
 

@@ -12,10 +12,10 @@ import torch
 
 from data_prep.text.text_encoder import Encoder
 from data_prep.text.vocabulary import CLS_ID, SEP_ID
+from pipeline.tasks.files.rows import Columns
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.kinds.tagging import TagExample, TagFeatures, entities
 from pipeline.tasks.own_tasks import OwnRecord, make_task
-from pipeline.tasks.task import Columns
 
 TASK = make_task("names", OwnRecord("tagging", ("B-X", "O"), Columns("tokens")))
 LONG = make_task("names", OwnRecord("tagging", ("B-X", "O", "I-X"), Columns("tokens")))

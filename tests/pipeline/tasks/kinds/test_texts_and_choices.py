@@ -9,11 +9,12 @@ import torch
 from data_prep.text.text_encoder import Encoder
 from model.classification import multi_label_sums, regression_sums
 from pipeline.data.packed_rows import sequence_length
+from pipeline.tasks.files.rows import Columns
 from pipeline.tasks.kinds.choices import ChoiceExample, ChoiceFeatures, query
 from pipeline.tasks.kinds.texts import TextExample, TextFeatures
 from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.registry import TASKS
-from pipeline.tasks.task import Columns, SpanLimits
+from pipeline.tasks.task import SpanLimits
 
 
 def tokens(vocabulary, text):

@@ -1,0 +1,49 @@
+"""Reads a vocabulary of either kind from its file."""
+
+from pathlib import Path
+
+from common.errors import UserError
+from common.files.json_files import parse_object, read_bytes
+from data_prep.text.sentencepiece_vocabulary import SentencePieceVocabulary, restore_model
+from data_prep.text.vocabulary import MAX_PIECES, Vocabulary, find_vocabulary
+from data_prep.text.wordpiece_vocabulary import WordPieceVocabulary
+
+MAX_FILE_BYTES = 1 << 30
+_REMEDY = "make one with `python -m data_prep vocab`, or name its file"
+
+
+def load_vocabulary(path: Path, remedy: str = _REMEDY) -> Vocabulary:
+    """Reads a vocabulary.
+
+    Args:
+        path: a SentencePiece model, a tokenizer.json, a vocab.txt, or a directory that holds one of them. What
+            tokenizer_config.json says beside a vocab.txt is followed.
+        remedy: end of the message if there is no vocabulary.
+    Raises:
+        UserError: the file is missing or damaged, is not a vocabulary of the two kinds, lacks the special pieces, or
+            has more pieces than 16 bits can number.
+    """
+    path = find_vocabulary(path)
+    try:
+        content = read_bytes(path, remedy, MAX_FILE_BYTES)
+    except UserError as error:
+        raise UserError(f"cannot read the vocabulary: {error}") from error
+    vocabulary: Vocabulary
+    try:
+        if path.suffix == ".txt":
+            vocabulary = WordPieceVocabulary.of_pieces(content, path.parent)
+        elif path.suffix == ".json":
+            contents = parse_object(content, path, remedy)
+            if isinstance(model := contents.get("model"), dict) and model.get("type") == "WordPiece":
+                vocabulary = WordPieceVocabulary.of_tokenizer(contents, path.parent)
+            else:
+                vocabulary = SentencePieceVocabulary.of_file(restore_model(contents))
+        else:
+            vocabulary = SentencePieceVocabulary.of_file(content)
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{path} {error}; {remedy}") from error
+    if len(vocabulary) > MAX_PIECES:
+        raise UserError(f"{path} has {len(vocabulary)} pieces, and at most {MAX_PIECES} can be used; {remedy}")
+    return vocabulary
