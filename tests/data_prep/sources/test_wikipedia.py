@@ -34,6 +34,9 @@ def export(*pages: str) -> str:
     return HEAD + "".join(pages) + TAIL
 
 
+WHOLE = export(page(1, "A", "It is.")).encode()
+
+
 def read(path: Path, unit_bytes: int = 16 << 20) -> list[Document | Skipped]:
     source = Wikipedia([path], unit_bytes)
     return [item for unit in source.units for item in source.read(unit)]
@@ -202,23 +205,17 @@ BOMB = '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     ("name", "content", "reason"),
     [
         ("a.xml", b"<html><body>It is a page.</body></html>", "is no MediaWiki export"),
-        (
-            "a.xml.gz",
-            gzip.compress(export(page(1, "A", "It is.")).encode()),
-            "is packed in another way than bzip2; unpack",
-        ),
+        ("a.xml.gz", gzip.compress(WHOLE), "is packed in another way than bzip2; unpack"),
         ("a.xml.7z", b"7z\xbc\xaf\x27\x1c" + bytes(99), "is packed in another way than bzip2; unpack"),
-        ("a.xml", (HEAD + page(1, "A", "It is.")).encode(), "is cut off"),
-        ("a.xml.bz2", bz2.compress(export(page(1, "A", "It is.")).encode())[:-5], "is cut off"),
-        ("a.xml.bz2", bz2.compress((HEAD + page(1, "A", "It is.")).encode()), "is cut off"),
-        ("a.xml.bz2", export(page(1, "A", "It is.")).encode(), "is not a bzip2 file"),
+        ("a.xml", WHOLE.removesuffix(TAIL.encode()), "is cut off"),
+        ("a.xml.bz2", bz2.compress(WHOLE)[:-5], "is cut off"),
+        ("a.xml.bz2", bz2.compress(WHOLE.removesuffix(TAIL.encode())), "is cut off"),
+        ("a.xml.bz2", WHOLE, "is not a bzip2 file"),
     ],
 )
 def test_what_is_no_export_is_named(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
     with pytest.raises(UserError, match=rf"{re.escape(name)} {reason}"):
-        read(path)
+        read_all(tmp_path / name, content)
 
 
 def test_a_document_type_inside_a_page_is_an_error_of_that_page(tmp_path: Path) -> None:
