@@ -1,9 +1,9 @@
 """The commands of the pages run, in the order in which a reader would give them, on small files and with few steps.
 
 They are read from the pages and run in a directory that looks like a checkout, so no path in them changes. Only what
-decides the size is replaced, by the table SMALLER. What is not run here has its reason in the tables SKIPPED, by how
-the command begins, and ELSEWHERE, by the test that runs it. Each command is a process that is forked from one that has
-imported torch and DeepSpeed; the launchers are tested with docs/quickstart.md and docs/first_cluster.md.
+decides the size is replaced, by the table RULES, which also says what is not run here and why. Each command is a
+process that is forked from one that has imported torch and DeepSpeed; the launchers are tested with docs/quickstart.md
+and docs/first_cluster.md.
 """
 
 import bz2
@@ -28,21 +28,22 @@ NAMES = ("data", "training", "monitoring", "finetuning", "own_tasks", "tables", 
 PROGRAMS = ("python", "deepspeed", "mpirun", "srun", "bash", "tensorboard", "export")
 """A line of code that begins with another word is no command."""
 
-SKIPPED = {
-    "srun": "needs Slurm",
-    "tensorboard": "serves until it is stopped",
-    "export MLFLOW_TRACKING_URI": "sets a variable for a tracker",
-    "bash -e table.sh": "trains all rows of a table of the paper",
-    "python -m benchmarks.": "tests/benchmarks runs what is in benchmarks/",
-}
-OWN_TASKS = "tests/pipeline/finetuning/test_own_tasks.py"
-ELSEWHERE = {
-    f"python -m pipeline.finetune --task {task}": OWN_TASKS
-    for task in ("pairs", "multi-label", "regression", "tagging", "multiple-choice")
-} | {"deepspeed --module pipeline.pretrain --config examples/run.yaml": "tests/pipeline/settings/test_declare.py"}
-
-SMALLER = {
+RULES: dict[str, str | None] = {
+    # Not run here: it needs Slurm, serves until it is stopped, or sets a variable for a tracker.
+    **dict.fromkeys(("srun", "tensorboard", "export MLFLOW_TRACKING_URI")),
+    "bash -e table.sh": None,  # trains all rows of a table of the paper
+    "python -m benchmarks.": None,  # tests/benchmarks
+    "deepspeed --module pipeline.pretrain --config examples/run.yaml": None,  # tests/pipeline/settings/test_declare.py
+    **{  # tests/pipeline/finetuning/test_own_tasks.py
+        f"python -m pipeline.finetune --task {task}": None
+        for task in ("pairs", "multi-label", "regression", "tagging", "multiple-choice")
+    },
     "mpirun -n 16 ": "",  # tests/data_prep/mpi has the ranks
+    # A flag of the page, which comes later, decides over one that is added here.
+    "data_prep vocab ": "data_prep vocab --size 200 ",
+    "data_prep shards ": "data_prep shards --max-seq-length 64 ",
+    "pipeline.pretrain ": "pipeline.pretrain --steps 3 ",
+    "pipeline.finetune ": "pipeline.finetune --steps 2 --max-length 48 --batch-size 8 ",
     "--model albert-base": "--model albert-tiny",
     "ds_configs/base.json": "small.json",
     "ds_configs/demo.json": "small.json",
@@ -53,10 +54,7 @@ SMALLER = {
     "--steps 10000": "--steps 3",
     "--steps 20000": "--steps 5",
     "--steps 30000": "--steps 7",
-    "--steps 112500": "--steps 3",
-    "--steps 12500": "--steps 3",
-    "--steps 2400": "--steps 3",
-    "--steps 800": "--steps 3",
+    **dict.fromkeys(("--steps 112500", "--steps 12500", "--steps 2400", "--steps 800"), "--steps 3"),
     "runs/base-squad2": "runs/answers",  # a task on own files has the same model
     "--input - ": "--input new.csv ",  # tests/pipeline/finetuning/test_prediction.py has the pipe
     # Names in capitals are the reader's.
@@ -65,13 +63,7 @@ SMALLER = {
     "--data-root TASKS": "--data-root tasks",
     "DIR... [--random DIR...]": "runs",
 }
-ADDED = {
-    "data_prep vocab": ("--size", "200"),
-    "data_prep shards": ("--max-seq-length", "64"),
-    "pipeline.pretrain": ("--steps", "3"),
-    "pipeline.finetune": ("--steps", "2", "--max-length", "48", "--batch-size", "8"),
-}
-"""Flags by command, unless it has the first one."""
+"""What is replaced in a command; None: a command that begins so is not run here."""
 CONFIG = {
     "train_batch_size": 8,
     "train_micro_batch_size_per_gpu": 8,
@@ -90,22 +82,15 @@ def commands() -> list[tuple[str, str]]:
     ]
 
 
-def is_run_here(command: str) -> bool:
-    """Whether neither table names the command."""
-    return not any(command.startswith(start) for start in (*SKIPPED, *ELSEWHERE))
-
-
-def words_of(command: str) -> tuple[str, list[str]]:
-    """The module and the arguments with which a command is run here."""
-    for theirs, ours in SMALLER.items():
-        command = command.replace(theirs, ours)
+def words_of(command: str) -> tuple[str, list[str]] | None:
+    """The module and the arguments with which a command is run here; None if it is not."""
+    for theirs, ours in RULES.items():
+        if ours is None and command.startswith(theirs):
+            return None
+        command = command if ours is None else command.replace(theirs, ours)
     found = module_command(command)
     assert found is not None, command
-    module, words = found
-    for start, flags in ADDED.items():
-        if f"{module} {words[0]} ".startswith(f"{start} ") and flags[0] not in words:
-            words += flags
-    return module, words
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +148,9 @@ def test_the_commands_of_the_pages_run(checkout: Path) -> None:
     made: dict[str, str] = {}  # where an output of a job was made
     variables = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     for place, command in commands():
-        if not is_run_here(command):
+        if (found := words_of(command)) is None:
             continue
-        module, words = words_of(command)
+        module, words = found
         if module == "data_prep":
             out = words[words.index("--out") + 1] if "--out" in words else ""
             if made.setdefault(out, place) != place:  # another block of code shows another way to make it
