@@ -36,7 +36,6 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
     ("module", "words"),
     [
         ("gpu", ["--device", "cpu", "--scale", "tiny", "--part", "tests-kernels"]),
-        ("train_step", ["--data", "shards"]),
         ("encoders", ["--init", "model", "--data", "glue", "--out", "out"]),
     ],
 )

@@ -14,7 +14,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Progress("shards", 4_000_000, "B") as shown:
         for clock[0] in (29, 31, 60):
@@ -23,7 +23,13 @@ def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end(
         clock[0] = 61
         shown.update(1_000_000)
     assert said == ["shards: 2.0 of 4.0 MB (50 %), 0.1 MB/s, 31 s elapsed, 31 s to go"]
-    assert capsys.readouterr().err.splitlines()[-1] == ("shards: 4.0 of 4.0 MB (100 %), 0.1 MB/s, 1 min 1 s elapsed")
+    assert "4.0 of 4.0 MB (100 %)" in capsys.readouterr().err
+    for seconds, lines in ((4.9, 0), (5.0, 1)):  # a short step may be silent
+        clock[0] = 0
+        with Progress("plan", 2, "files", quiet_seconds=5.0) as shown:
+            shown.update(2)
+            clock[0] = seconds
+        assert len(capsys.readouterr().err.splitlines()) == lines
 
 
 def test_what_an_earlier_run_has_done_says_nothing_of_the_speed(
@@ -38,14 +44,3 @@ def test_what_an_earlier_run_has_done_says_nothing_of_the_speed(
     with Progress("shards", 1000, "rows") as shown:
         shown.resume(900)
     assert "900/1000" in capsys.readouterr().err
-
-
-def test_a_short_step_may_be_silent(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for seconds, lines in ((4.9, 0), (5.0, 1)):
-        clock[0] = 0
-        with Progress("plan", 2, "files", quiet_seconds=5.0) as shown:
-            shown.update(2)
-            clock[0] = seconds
-        assert len(capsys.readouterr().err.splitlines()) == lines

@@ -20,16 +20,6 @@ def test_durations(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-def test_counts_have_their_noun() -> None:
-    assert [quantity(count, "row") for count in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
-
-
-def test_tables() -> None:
-    rows = [("a", 1), ("b", 20)]
-    assert markdown_table(["name", "n"], rows, "lr") == "| name | n |\n|---|---:|\n| a | 1 |\n| b | 20 |"
-    assert markdown_table(["name"], []) == "| name |\n|---|"
-
-
 @pytest.mark.parametrize(
     "letter", ["\x1b", "\x00", "\x7f", "\x9b", "\r", "\u2028", "\ud800", "\u202e", "\u2066", "\u061c"]
 )
@@ -60,3 +50,10 @@ def test_a_message_is_of_bounded_length() -> None:
     assert len(line) < 2100
     assert line.startswith("row 3: the value 'xxx")
     assert line.endswith("xxx' is no number; correct it")
+
+
+def test_counts_and_tables() -> None:
+    assert [quantity(count, "row") for count in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
+    rows = [("a", 1), ("b", 20)]
+    assert markdown_table(["name", "n"], rows, "lr") == "| name | n |\n|---|---:|\n| a | 1 |\n| b | 20 |"
+    assert markdown_table(["name"], []) == "| name |\n|---|"

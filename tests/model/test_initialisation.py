@@ -103,13 +103,3 @@ def test_pooler_and_sentence_head_keep_the_size_of_what_they_read(hidden_size: i
     assert pooled.std().item() == pytest.approx(1.0, abs=0.05)
     # two rows of H weights: five standard errors of their mean square
     assert logits.square().mean().item() == pytest.approx(1.0, abs=5 / math.sqrt(hidden_size))
-
-
-def test_sizes_that_are_too_small_are_refused() -> None:
-    for sizes in ({"embedding_size": 3}, {"num_attention_heads": 128}):
-        with pytest.raises(ValueError, match="initial_attention 'neighbours' needs heads of 2 units"):
-            dataclasses.replace(NEIGHBOURS, **sizes)
-    with pytest.raises(ValueError, match="initial_attention"):
-        dataclasses.replace(NEIGHBOURS, initial_attention="neighbors")
-    with pytest.raises(ValueError, match="embedding_initializer_range is -1"):
-        dataclasses.replace(NEIGHBOURS, embedding_initializer_range=-1)

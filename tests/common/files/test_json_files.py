@@ -43,6 +43,10 @@ def written(path: Path, content: str | bytes) -> Path:
 def test_a_file_becomes_the_type_and_missing_keys_their_defaults(tmp_path: Path) -> None:
     path = written(tmp_path / "m.json", '{"parts": [{"name": "a", "bytes": 3, "shape": [2, 3]}], "fill": 1}')
     assert read_as(path, Manifest, "") == Manifest([Part("a", 3, (2, 3))], 1.0)
+    assert check_as({"parts": [], "zeal": 1}, Manifest, "m", "", extra="ignore") == Manifest([])
+    assert read_text(written(path, "Zoë"), "") == "Zoë"
+    with pytest.raises(UserError, match=r"is not UTF-8 text \(byte 2\); save it again"):
+        read_text(written(path, b"Zo\xeb"), "save it again")
 
 
 @pytest.mark.parametrize(
@@ -74,15 +78,13 @@ def test_what_cannot_be_is_one_line_with_the_key(tmp_path: Path, content: str | 
     assert len(str(raised.value)) < 1000
 
 
-def test_other_keys_may_be_left_out() -> None:
-    assert check_as({"parts": [], "zeal": 1}, Manifest, "m", "", extra="ignore") == Manifest([])
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_or_too_large_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
     for path, message in (
         (tmp_path / "fifo", "is no regular file"),
         (tmp_path / "directory", "is no regular file"),
@@ -92,26 +94,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         (tmp_path / "missing", "does not exist"),
         (tmp_path / ("n" * 300), "cannot be read .*too long"),
         (tmp_path / "nul\0", "does not exist"),
+        (tmp_path / "sparse", "more than 1,000 bytes"),
     ):
         with pytest.raises(UserError, match=message):
-            read_bytes(path, "name another")
-
-
-def test_text_is_utf_8(tmp_path: Path) -> None:
-    path = tmp_path / "text"
-    path.write_bytes("Zoë".encode())
-    assert read_text(path, "") == "Zoë"
-    path.write_bytes(b"Zo\xeb")
-    with pytest.raises(UserError, match=r"is not UTF-8 text \(byte 2\); save it again"):
-        read_text(path, "save it again")
-
-
-def test_a_large_file_is_refused_without_being_parsed(tmp_path: Path) -> None:
-    path = tmp_path / "sparse.json"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(UserError, match="more than 1,000 bytes"):
-        read_bytes(path, "", max_bytes=1000)
+            read_bytes(path, "name another", max_bytes=1000)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"c": {"a": 1, "b": 2, "a": 3}}]}'])

@@ -69,36 +69,21 @@ def test_one_that_waits_comes_next(tmp_path: Path, other: subprocess.Popen[str])
     assert held.is_set()
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("text", "is not a lock of this project; move it away"),
-        ("link", "is not a lock of this project"),
-    ],
-)
-def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, kind: str, message: str) -> None:
-    lock = tmp_path / ".lock"
-    if kind == "text":
-        lock.write_text("a person's notes\n")
+@pytest.mark.parametrize("content", ["a person's notes\n", "", None])
+def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, content: str | None) -> None:
+    """An empty file is locked, a link to a file is not."""
+    lock, target = tmp_path / ".lock", tmp_path / ("target" if content is None else ".lock")
+    target.write_text("node1 5\n" if content is None else content)
+    if content is None:
+        lock.symlink_to(target)
+    if content == "":
+        with locks.holding(lock, tmp_path), pytest.raises(UserError, match="another process is writing to"):
+            locks.holding(lock, tmp_path).__enter__()
     else:
-        (tmp_path / "target").write_text("node1 5\n")
-        lock.symlink_to(tmp_path / "target")
-    with pytest.raises(UserError, match=message), locks.holding(lock, tmp_path):
-        pytest.fail("locked")
-    if kind == "text":
-        assert lock.read_text() == "a person's notes\n"
-    if kind == "link":
-        assert (tmp_path / "target").read_text() == "node1 5\n"
-
-
-def test_an_empty_file_of_a_person_is_locked_and_stays(tmp_path: Path) -> None:
-    lock = tmp_path / ".lock"
-    lock.touch()
-    with locks.holding(lock, tmp_path), pytest.raises(UserError, match="another process is writing to"):
-        locks.holding(lock, tmp_path).__enter__()
+        with pytest.raises(UserError, match="is not a lock of this project; move"), locks.holding(lock, tmp_path):
+            pytest.fail("locked")
     assert lock.exists()
-    with locks.holding(lock, tmp_path):
-        pass
+    assert content == "" or target.read_text() == (content or "node1 5\n")
 
 
 @pytest.mark.parametrize("stays", [False, True])

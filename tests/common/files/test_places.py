@@ -47,10 +47,15 @@ def test_other_names_are_refused_in_one_line(name: object) -> None:
         plain_name(name, "file.json")
 
 
-def test_a_fifo_is_refused_before_it_is_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.parquet")
-    with pytest.raises(OSError, match="is no regular file"):
-        open_regular(tmp_path / "a.parquet")
+def test_what_is_no_regular_file_is_refused_before_it_is_opened_and_others_are_not(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, error in (
+        (tmp_path / "fifo", "is no regular file"),
+        (tmp_path, "is no regular file"),
+        (tmp_path / "none", "No such file"),
+    ):
+        with pytest.raises(OSError, match=error):
+            open_regular(path)
     (tmp_path / "b").write_bytes(b"x")
     with open_regular(tmp_path / "b") as file:
         assert file.read() == b"x"

@@ -1,6 +1,5 @@
 """`shards --dedup` keeps the right document of each group, across directories, splits, ranks and interruptions."""
 
-import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -145,21 +144,16 @@ def test_which_of_a_group_stays() -> None:
 def test_duplicates_of_other_shards_documents_go(
     directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "set"
     first, second = directories
-    main(command((second,), vocabulary_file, out, "--dedup", "near", "--against", str(first)))
+    flags = ("--dedup", "near", "--against", str(first))
+    main(command((second,), vocabulary_file, tmp_path / "set", *flags))
     expected = {removed: kept for removed, kept in NEAR_TRAIN.items() if removed not in ("a-6", "edition-of-6")}
-    assert removed_of(out) == expected
+    assert removed_of(tmp_path / "set") == expected
     # What the other corpus trains on cannot be held out here.
-    held_out = tmp_path / "held_out"
-    main(
-        command((second,), vocabulary_file, held_out, "--dedup", "near", "--against", str(first), "--split", "held_out")
-    )
-    assert removed_of(held_out) == {"held-copy-of-held-0": "held-0", "held-edition-of-6": "a-6"}
-
-
-def contents(directory: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+    main(command((second,), vocabulary_file, tmp_path / "held_out", *flags, "--split", "held_out"))
+    assert removed_of(tmp_path / "held_out") == {"held-copy-of-held-0": "held-0", "held-edition-of-6": "a-6"}
+    with pytest.raises(UserError, match="is in --documents and in --against; name it once"):
+        main(command(directories, vocabulary_file, tmp_path, *flags))
 
 
 @pytest.mark.slow
@@ -185,7 +179,7 @@ def test_parts_and_interruptions_do_not_show(
                 main(again)
     monkeypatch.setattr(dedup, "write_array", interrupted(dedup.write_array, 0))  # what was done is not done again
     main(again)
-    assert contents(tmp_path / "again") == contents(tmp_path / "alone")
+    assert corpora.contents(tmp_path / "again") == corpora.contents(tmp_path / "alone")
 
 
 def interrupted(function: Any, after: int) -> Any:
@@ -231,10 +225,3 @@ def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
     found[found >= 2**33] -= 2**33 - 25
     expected = {(i, j) for j in range(60) for i in range(j) if texts[i] == texts[j]}
     assert set(map(tuple, found.tolist())) == expected
-
-
-def test_a_corpus_is_not_compared_with_itself(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match="is in --documents and in --against; name it once"):
-        main(command(directories, vocabulary_file, tmp_path, "--dedup", "near", "--against", str(directories[0])))

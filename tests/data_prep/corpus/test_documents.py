@@ -60,30 +60,6 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         documents_of(part)
 
 
-def test_held_out_share_is_close_to_the_fraction() -> None:
-    ids = [f"document {i}" for i in range(20_000)]
-    for fraction in (0.01, 0.05, 0.5):
-        share = sum(d.split_of(i, fraction) == "held_out" for i in ids) / len(ids)
-        assert abs(share - fraction) < 5 * (fraction * (1 - fraction) / len(ids)) ** 0.5  # 5 standard deviations
-    assert all(d.split_of(i, 0.0) == "train" for i in ids)
-
-
-def test_validation_takes_documents_of_training_and_none_that_is_held_out() -> None:
-    ids = [f"document {i}" for i in range(20_000)]
-    alone, both = ([d.split_of(i, 0.05, part) for i in ids] for part in (0.0, 0.1))
-    assert [split == "held_out" for split in alone] == [split == "held_out" for split in both]
-    assert abs(both.count("validation") / len(ids) - 0.1) < 5 * (0.1 * 0.9 / len(ids)) ** 0.5
-    assert set(both) == {"train", "held_out", "validation"}
-
-
-def test_the_split_never_changes() -> None:
-    # Ids of the sample: another hash or salt would mix training and held-out text of older runs.
-    assert all(
-        d.split_of(i, 0.05) == "held_out" for i in ("tempest.txt", "antony_and_cleopatra.txt", "621", "701", "710")
-    )
-    assert all(d.split_of(i, 0.05) == "train" for i in ("hamlet.txt", "macbeth.txt", "12", "25", "39"))
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -114,3 +90,17 @@ def test_a_character_counts_as_a_word_where_there_are_no_spaces() -> None:
         counts.add(Document("a", "", text))
     # 5 characters and a full stop; 3; 2; 2 as Korean has spaces; 1 + 1 + 2
     assert counts.words == 6 + 3 + 2 + 2 + 4
+
+
+def test_shares_of_the_splits_are_close_to_the_fractions_and_never_change() -> None:
+    ids = [f"document {i}" for i in range(20_000)]
+    for fraction, validation in ((0.01, 0.0), (0.5, 0.0), (0.05, 0.1), (0.0, 0.0)):
+        alone, both = ([d.split_of(i, fraction, part) for i in ids] for part in (0.0, validation))
+        assert [split == "held_out" for split in alone] == [split == "held_out" for split in both]
+        for name, wanted in (("held_out", fraction), ("validation", validation)):
+            deviation = (wanted * (1 - wanted) / len(ids)) ** 0.5
+            assert abs(both.count(name) / len(ids) - wanted) <= 5 * deviation
+        assert set(both) <= {"train", "held_out", "validation"}
+    # Ids of the sample: another hash or salt would mix training and held-out text of older runs.
+    for split, names in (("held_out", "tempest.txt antony_and_cleopatra.txt 621"), ("train", "hamlet.txt 12 25 39")):
+        assert {d.split_of(i, 0.05) for i in names.split()} == {split}

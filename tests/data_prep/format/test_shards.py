@@ -165,11 +165,9 @@ def test_many_rows_are_read_as_one_by_one(shard_directory: Path) -> None:
 
 
 def limited(manifest: manifests.ShardManifest, name: str, limit: int) -> manifests.ShardManifest:
-    return (
-        replace(manifest, **{name: limit})
-        if hasattr(manifest, name)
-        else replace(manifest, counts=replace(manifest.counts, **{name: limit}))
-    )
+    holder = manifest if hasattr(manifest, name) else manifest.counts
+    changed = replace(holder, **{name: limit})
+    return changed if holder is manifest else replace(manifest, counts=changed)
 
 
 @pytest.mark.parametrize(
@@ -197,19 +195,15 @@ def test_rows_beyond_a_limit_of_the_manifest_are_named(
     shards.read_checked(path, file.rows, limited(rows.manifest, limit, max(sizes)))
 
 
-def test_a_row_whose_parts_are_not_its_tokens_is_named(tmp_path: Path, shard_directory: Path) -> None:
-    manifest, path = manifests.read_manifest(shard_directory), tmp_path / "shard-00000.arrow"
-    one = np.array([1, 1, 1])
-    shards.write_shard(
-        path, np.full(6, 9, np.uint16), np.array([3, 3]), Parts(one, one, 0 * one, 0 * one), one, np.array([1, 2])
-    )
-    with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):
-        shards.read_checked(path, 2, manifest)
-
-
-def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path) -> None:
+def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path, shard_directory: Path) -> None:
     os.mkfifo(tmp_path / "a")
     with pytest.raises(UserError, match=r"a cannot be read as a shard .*is no regular file"):
         shards.map_shard(tmp_path / "a", 1)
     with pytest.raises(UserError, match="is no regular file"), opened_part(tmp_path / "a"):
         pass
+    # Nor are rows whose parts are not their tokens those of a shard.
+    one, path = np.array([1, 1, 1]), tmp_path / "shard-00000.arrow"
+    parts = Parts(one, one, 0 * one, 0 * one)
+    shards.write_shard(path, np.full(6, 9, np.uint16), np.array([3, 3]), parts, one, np.array([1, 2]))
+    with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):
+        shards.read_checked(path, 2, manifests.read_manifest(shard_directory))

@@ -89,7 +89,9 @@ def test_the_pairs_of_a_document_are_its_text(
         assert counts.fill > 0.92  # spans end before words, which have many of 400 pieces
 
 
-def test_what_is_left_out_is_counted_and_a_set_without_rows_is_refused(vocabulary_file: Path, tmp_path: Path) -> None:
+def test_what_is_left_out_is_counted_and_a_set_without_rows_is_refused(
+    vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = ["One two three four five six. " * n for n in (1, 2, 3, 4, 7, 8)] + [" "]
     documents = corpora.write_documents(tmp_path / "documents", [Document(str(i), "", t) for i, t in enumerate(texts)])
     counts = make(documents, vocabulary_file, tmp_path / "set", "--min-tokens", "1").manifest.counts
@@ -98,6 +100,12 @@ def test_what_is_left_out_is_counted_and_a_set_without_rows_is_refused(vocabular
     with pytest.raises(UserError, match=r"of 7 documents 7 have fewer than 1000 .* lower --min-tokens"):
         make(documents, vocabulary_file, tmp_path / "none", "--min-tokens", "1000")
     assert not list((tmp_path / "none").glob("*"))
+    # A unit that keeps nothing makes a shard without rows, and the others have theirs.
+    monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 1)
+    rows = make(documents, vocabulary_file, tmp_path / "units", "--min-tokens", "30")
+    assert 0 in [file.rows for file in rows.manifest.shards()]
+    assert len(rows) == rows.manifest.counts.rows == sum(file.rows for file in rows.manifest.shards()) > 0
+    assert all(row.tokens.size >= 30 for row in rows)
 
 
 def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_not_continued(

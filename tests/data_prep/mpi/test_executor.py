@@ -24,13 +24,6 @@ LAUNCHER_VARIABLES = (
 )
 
 
-@pytest.fixture
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in LAUNCHER_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    return monkeypatch
-
-
 @pytest.mark.parametrize(
     ("variables", "size", "rank"),
     [
@@ -38,21 +31,22 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3"}, 4, 3),
         ({"PMI_SIZE": "2", "PMI_RANK": "1"}, 2, 1),
         ({"PMIX_RANK": "5", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}, 8, 5),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "8"}, None, 1),
     ],
 )
 def test_the_launcher_is_known_from_its_environment(
-    variables: dict[str, str], size: int, rank: int, no_launcher: pytest.MonkeyPatch
+    variables: dict[str, str], size: int | None, rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
-        no_launcher.setenv(name, value)
-    assert (environment.launched_size(), environment.launched_rank()) == (size, rank)
-
-
-def test_slurm_tasks_without_mpi_are_refused(no_launcher: pytest.MonkeyPatch) -> None:
-    no_launcher.setenv("SLURM_PROCID", "1")
-    no_launcher.setenv("SLURM_STEP_NUM_TASKS", "8")
-    with pytest.raises(UserError, match="--mpi=pmix"):
-        environment.launched_size()
+        monkeypatch.setenv(name, value)
+    assert environment.launched_rank() == rank
+    if size is None:  # tasks without MPI would all do the whole job
+        with pytest.raises(UserError, match="--mpi=pmix"):
+            environment.launched_size()
+    else:
+        assert environment.launched_size() == size
 
 
 def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_again(tmp_path: Path) -> None:

@@ -53,22 +53,6 @@ def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
     assert (tmp_path / "out" / UNITS / "options.json").exists()
 
 
-@pytest.mark.parametrize("content", ["{", "{}"])
-def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
-    begun(tmp_path, {"seed": 0}).write(0, Squared(n=1))
-    (tmp_path / UNITS / "options.json").write_text(content)
-    with pytest.raises(UserError, match="holds no run to continue"):
-        begun(tmp_path, {"seed": 0})
-    assert (tmp_path / UNITS / "000000.json").exists()
-
-
-@pytest.mark.parametrize("record", ['{"n": 1', '{"n": "1"}', '{"n": 1, "files": [{"name": "a"}]}'])
-def test_a_damaged_record_does_not_count(tmp_path: Path, record: str) -> None:
-    ledger = begun(tmp_path, {})
-    (tmp_path / UNITS / "000000.json").write_text(record)
-    assert ledger.read_finished(1) == {}
-
-
 def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None:
     ledger, path = begun(tmp_path / "out", {}), tmp_path / "out" / "000000.npy"
     path.write_text("abc")
@@ -79,3 +63,15 @@ def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None
     assert ledger.read_finished(1) == {}
     end_job(tmp_path / "out", record.files)
     assert names(tmp_path / "out") == []
+
+
+def test_damage_is_one_line_or_work_to_be_done_again(tmp_path: Path) -> None:
+    ledger = begun(tmp_path, {"seed": 0})
+    for record in ('{"n": 1', '{"n": "1"}', '{"n": 1, "files": [{"name": "a"}]}'):
+        (tmp_path / UNITS / "000000.json").write_text(record)
+        assert ledger.read_finished(1) == {}
+    for content in ("{", "{}"):
+        (tmp_path / UNITS / "options.json").write_text(content)
+        with pytest.raises(UserError, match="holds no run to continue"):
+            begun(tmp_path, {"seed": 0})
+    assert (tmp_path / UNITS / "000000.json").exists()

@@ -19,6 +19,7 @@ END = "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***"
 
 FILES = {
     "1990s: small print before": f"{HEAD}\n{SMALL}\n\n{{}}\n\n\nEnd of the Project Gutenberg Etext of T\n",
+    "two lines": f"***START OF THIS PROJECT GUTENBERG EBOOK A\nTALE***\n\n{{}}\n\n{END.replace('THE', 'THIS')}\n",
     "2001: two marks": f"{HEAD}\n{SMALL}\n{START}\n\n{{}}\n\nThe End of the Project Gutenberg EBook of T\n",
     "2003: small print after": f"{HEAD}\n{START}\n\n{{}}\n\n{END}\n\nThis file should be named x10.txt\n\n{SMALL}",
     "2003: two ends": f"{HEAD}\n{START}\n\n{{}}\n\nEnd of Project Gutenberg's T\n\n{END}\n\n{SMALL}\n\nMore.\n",

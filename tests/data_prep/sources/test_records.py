@@ -8,7 +8,6 @@ import gzip
 import json
 import lzma
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +39,19 @@ def zstd(content: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstd, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
 def read(path: Path, fields: Fields = FIELDS, unit_bytes: int = 1 << 20) -> list[Document | Skipped]:
     source = Records([path], fields, unit_bytes)
     return [item for unit in source.units for item in source.read(unit)]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "pack"),
-    [("", bytes), (".gz", gzip.compress), (".zst", zstd), (".xz", lzma.compress), (".bz2", bz2.compress)],
-)
-def test_lines_in_every_wrapping(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_lines_in_every_wrapping(tmp_path: Path, suffix: str) -> None:
     lines = [json.dumps(record) + "\n" for record in RECORDS]
     path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(pack(("\n" + "".join(lines)).encode()))
+    path.write_bytes(PACKERS[suffix](("\n" + "".join(lines)).encode()))
     third = 1 + len(lines[0]) + len(lines[1])
     assert read(path) == [
         Document("1", "A", "It is one.\nTwo words."),
@@ -138,22 +137,51 @@ def test_a_bad_line_is_skipped_but_for_the_first(tmp_path: Path, suffix: str, li
         Records([path], Fields(), 1 << 20)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstd), (".xz", lzma.compress), (".bz2", bz2.compress)]
-)
-def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("suffix", [suffix for suffix in PACKERS if suffix])
+def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
-    lines = b"".join(b'{"text": "It is %d."}\n' % n**3 for n in range(30_000))
-    path.write_bytes(pack(lines)[:-9])
+    packed = PACKERS[suffix](b"".join(b'{"text": "It is %d."}\n' % n**3 for n in range(30_000)))
+    path.write_bytes(packed[:-9])
     *documents, last = read(path, Fields())
-    assert [item.text for item in documents if isinstance(item, Document)] == [
-        f"It is {n**3}." for n in range(len(documents))
-    ]
+    texts = [item.text for item in documents if isinstance(item, Document)]
+    assert texts == [f"It is {n**3}." for n in range(len(documents))]
     assert last == Skipped(last.name, "damaged")
     assert re.fullmatch(rf"a\.jsonl{suffix}:\d+", last.name)
-    path.write_bytes(pack(lines)[:9])
+    path.write_bytes(packed[:9])
     with pytest.raises(UserError, match=rf"a\.jsonl{suffix}, line 1: damaged"):
         Records([path], Fields(), 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "fault"),
+    [
+        (b"PAR0", Fields(), r"a\.parquet is not a Parquet file \([^\\]*\); check --input$"),
+        ({"page": ["a"]}, Fields(), "0 columns called 'text'; choose --text-field among page"),
+        ({"text": ["a"], "page": ["b"]}, Fields(id="no"), "columns called 'no'; choose --id-field among text, page"),
+        ({"text": ["a"], "page": ["b"]}, Fields(title="no"), "columns called 'no'; choose --title-field among text"),
+        ({"text": [1, 2]}, Fields(), r"a\.parquet: column 'text' holds int64, not text"),
+        ('{"title": "a"}', FIELDS, r"a\.jsonl, line 1: no field 'body'; choose --text-field among title$"),
+        ('{"body": 5, "c": "b"}', FIELDS, "line 1: field 'body' holds no text; choose --text-field among body, c$"),
+        ("{}", FIELDS, "line 1: no field 'body'; choose --text-field among other data$"),
+    ],
+)
+def test_what_cannot_be_read_and_the_fields_that_there_are_are_named(
+    tmp_path: Path, content: bytes | dict[str, Any] | str, fields: Fields, fault: str
+) -> None:
+    if isinstance(content, str):
+        (tmp_path / "a.jsonl").write_text(content)
+    elif isinstance(content, bytes):
+        (tmp_path / "a.parquet").write_bytes(content)
+    else:
+        pq.write_table(pa.table(content), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=fault):
+        Records([tmp_path], fields, 1)
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_every_kind_of_text_column_is_read(tmp_path: Path, kind: pa.DataType) -> None:
+    pq.write_table(pa.table({"text": pa.array(["It is so.", None]).cast(kind)}), tmp_path / "a.parquet")
+    assert read(tmp_path, Fields()) == [Document("a.parquet:0:0", "", "It is so."), Skipped("a.parquet:0:1", "no text")]
 
 
 def test_an_error_of_the_disk_is_no_damage(tmp_path: Path) -> None:
@@ -165,54 +193,6 @@ def test_an_error_of_the_disk_is_no_damage(tmp_path: Path) -> None:
     path.symlink_to("/proc/self/mem")  # whose first byte cannot be read
     with pytest.raises(OSError, match="Input/output error"):
         list(source.read(source.units[0]))
-
-
-def test_what_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PAR0")
-    with pytest.raises(UserError, match=r"a\.parquet is not a Parquet file \([^\\]*\); check --input$"):
-        Records([tmp_path], Fields(), 1)
-    pq.write_table(pa.table({"words": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet has 0 columns called 'text'; choose --text-field among words"):
-        Records([tmp_path], Fields(), 1)
-
-
-@pytest.mark.parametrize(
-    ("record", "fault"),
-    [
-        ({"title": "a", "content": "b"}, "no field 'body'; choose --text-field among title, content"),
-        ({"body": 5, "content": "b"}, "field 'body' holds no text; choose --text-field among body, content"),
-        ({}, "no field 'body'; choose --text-field among other data"),
-    ],
-)
-def test_the_fields_that_there_are_are_named(tmp_path: Path, record: dict[str, Any], fault: str) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
-    with pytest.raises(UserError, match=rf"a\.jsonl, line 1: {fault}$"):
-        Records([tmp_path], Fields(text="body"), 1)
-
-
-def test_each_column_is_blamed_on_its_flag(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": ["a"], "page": ["b"]}), tmp_path / "a.parquet")
-    for flag, fields in (("--id-field", Fields(id="no")), ("--title-field", Fields(title="no"))):
-        with pytest.raises(UserError, match=f"has 0 columns called 'no'; choose {flag} among text, page"):
-            Records([tmp_path], fields, 1)
-
-
-def test_a_file_is_no_dataset(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "It is so."}\n')
-    with pytest.raises(UserError, match=r"a\.jsonl is a file, not a dataset; read it by --source jsonl"):
-        Hub([str(tmp_path / "a.jsonl")], None, "train", Fields())
-
-
-def test_a_column_without_text_is_named_before_anything_is_written(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet: column 'text' holds int64, not text"):
-        Records([tmp_path], Fields(), 1)
-    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
-        pq.write_table(pa.table({"text": pa.array(["It is so.", None]).cast(kind)}), tmp_path / "a.parquet")
-        assert read(tmp_path, Fields()) == [
-            Document("a.parquet:0:0", "", "It is so."),
-            Skipped("a.parquet:0:1", "no text"),
-        ]
 
 
 def test_a_damaged_page_costs_its_row_group(tmp_path: Path) -> None:
@@ -284,14 +264,6 @@ def test_a_local_dataset(dataset: Path) -> None:
     assert by_place == ["dataset:0:0", "dataset:0:2", "dataset:1:0", "dataset:2:0"]  # a shard is cut by itself
 
 
-def test_a_file_that_cannot_be_read_is_one_line(dataset: Path) -> None:
-    source = Hub([str(dataset)], None, "train", Fields(id="page"))
-    path = dataset / "data" / "train-1.parquet"
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match=r"cannot read the dataset '.*dataset': .*; check --input"):
-        ids_of(source)
-
-
 def test_a_single_split_that_was_saved_is_read(tmp_path: Path) -> None:
     datasets.Dataset.from_dict({"text": ["It is one.", "It is two."]}).save_to_disk(tmp_path / "saved")
     assert ids_of(Hub([str(tmp_path / "saved")], None, "train", Fields())) == ["saved:0:0", "saved:0:1"]
@@ -299,9 +271,20 @@ def test_a_single_split_that_was_saved_is_read(tmp_path: Path) -> None:
 
 def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"cannot read the dataset '.*none'.*check --input"):
-        Hub([str(tmp_path / "none")], None, "train", Fields())
-    with pytest.raises(UserError, match="Bad split: tests"):
-        Hub([str(dataset)], None, "tests", Fields())
-    with pytest.raises(UserError, match="has 0 columns called 'body'; choose --text-field among page, text"):
-        Hub([str(dataset)], None, "train", Fields(text="body"))
+    (tmp_path / "a.jsonl").touch()
+    for place, split, fields, fault in (
+        (tmp_path / "none", "train", Fields(), r"cannot read the dataset '.*none'.*check --input"),
+        (tmp_path / "a.jsonl", "train", Fields(), "is a file, not a dataset; read it by --source jsonl"),
+        (dataset, "tests", Fields(), "Bad split: tests"),
+        (dataset, "train", Fields(text="body"), "0 columns called 'body'; choose --text-field among page, text"),
+    ):
+        with pytest.raises(UserError, match=fault):
+            Hub([str(place)], None, split, fields)
+    source = Hub([str(dataset)], None, "train", Fields(id="page"))
+    path = dataset / "data" / "train-1.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"cannot read the dataset '.*dataset': .*; check --input"):
+        ids_of(source)
+
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstd, ".xz": lzma.compress, ".bz2": bz2.compress}

@@ -1,18 +1,16 @@
 """The sample corpus: its digest, and that it is never made from a wrong archive."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
+from data_prep.__main__ import main
 from data_prep.sources import sample
 
 
 def run(out: Path) -> None:
-    parser = argparse.ArgumentParser()
-    sample.add_arguments(parser)
-    sample.run(parser.parse_args(["--out", str(out)]))
+    main(["sample", "--out", str(out)])
 
 
 def test_the_real_sample(sample_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from data_prep.text import text_encoder as encoder_module
 from data_prep.text.normalize import normalize, normalize_word
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import UNK_ID, Vocabulary
 from tests.data_prep import corpora
 
 
@@ -107,3 +107,27 @@ def test_tokens_are_those_of_pre_training_and_stand_where_they_say(vocabulary, t
     assert (ends[1:] >= ends[:-1]).all()
     assert len(ids) == 0 or (starts[0] >= 0 and ends[-1] <= len(text))
     assert not any(text[start:end].strip("\0").isspace() for start, end in zip(starts, ends) if end > start)
+
+
+UNKNOWN = st.sampled_from(["漢", "字", "か"])
+
+
+@given(st.lists(st.lists(st.text("abélome. ", max_size=9) | UNKNOWN, max_size=6).map(" ".join), max_size=4))
+@settings(deadline=None, max_examples=60)
+def test_the_marks_of_unknown_pieces_stand_where_sentencepiece_gives_none(
+    vocabulary: Vocabulary, sentences: list[str]
+) -> None:
+    """A sentence with an unknown piece is encoded whole, and no other one because of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        asked: list[int] = []
+        whole = Encoder._encode_whole
+
+        def record(self: Encoder, texts: list[str], chosen: np.ndarray, *rest: np.ndarray) -> object:
+            asked.extend(chosen.tolist())
+            return whole(self, texts, chosen, *rest)
+
+        patch.setattr(Encoder, "_encode_whole", record)
+        ids = by_words(Encoder(vocabulary), sentences)
+    unknown = [number for number, of_one in enumerate(ids) if UNK_ID in of_one]
+    assert set(unknown) <= set(asked)
+    assert ids == plain(vocabulary, sentences)

@@ -49,27 +49,10 @@ def test_cases_by_hand(marked: str) -> None:
     assert split_sentences(marked.replace("|", " ")) == marked.split("|")
 
 
-PARTS = [*"aBI1 .!?…\"'“”‘’()[]-", "Mr.", " Al said", "\t", "U.S.", "é", "...", "\u00a0"]
-UNITS = [".", ". ", '."', '! "', ". . ", ".)", "A. ", "I. ", "Mr. ", '."  "', '?" Al ', "( ", ".\t", "…”"]
-
-
-@given(st.lists(st.sampled_from(PARTS), max_size=40))
-def test_nothing_is_lost_and_a_sentence_is_not_split_again(parts: list[str]) -> None:
-    sentences = split_sentences("".join(parts))
-    assert "".join("".join(sentences).split()) == "".join("".join(parts).split())
-    assert all(sentence == sentence.strip() and sentence for sentence in sentences)
-
-
 @given(st.lists(st.sampled_from(CASES), min_size=1, max_size=4))
 def test_splitting_twice_changes_nothing(cases: list[str]) -> None:
     sentences = split_sentences(" ".join(cases).replace("|", " "))
     assert [again for sentence in sentences for again in split_sentences(sentence)] == sentences
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_time_is_linear(unit: str) -> None:
-    """A text of such units alone, which took minutes with other expressions, is split at once."""
-    assert split_sentences(unit * (100_000 // len(unit)))
 
 
 def decided_boundaries(sample: Path, kind: str) -> list[tuple[str, set[int]] | None]:

@@ -108,22 +108,20 @@ def test_special_pieces_come_first_and_the_file_keeps_their_ids(
         assert spelling == (piece[2:] if continues else f" {piece}")
 
 
-def test_every_form_of_the_file_gives_the_same_vocabulary(wordpiece: WordPieceVocabulary, tmp_path: Path) -> None:
-    in_order = [wordpiece.pieces[i] for i in np.argsort(wordpiece.file_ids)]
+def test_every_form_of_the_file_gives_the_same_vocabulary(
+    wordpiece: WordPieceVocabulary, directory: Path, tmp_path: Path
+) -> None:
+    assert load_vocabulary(directory).serialized == wordpiece.serialized
     rules = wordpiece.rules
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in in_order), encoding="utf-8")
-    settings_there = {
-        "do_lower_case": rules.lowercase,
-        "strip_accents": rules.strip_accents,
-        "tokenize_chinese_chars": rules.handle_chinese_chars,
-    }
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings_there))
+    assert load_vocabulary(directory).normalization == rules.normalization
+    in_order = [wordpiece.pieces[i] for i in np.argsort(wordpiece.file_ids)]
+    (tmp_path / "vocab.txt").write_text("\n".join(in_order), encoding="utf-8")
+    names = {"do_lower_case": rules.lowercase, "strip_accents": rules.strip_accents}
+    names |= {"tokenize_chinese_chars": rules.handle_chinese_chars}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))
     if rules.max_input_chars_per_word == 100:
         assert load_vocabulary(tmp_path / "vocab.txt").sha256 == wordpiece.sha256
         assert load_vocabulary(tmp_path).sha256 == wordpiece.sha256
-    (tmp_path / "tokenizer.json").write_bytes(wordpiece.serialized)
-    assert load_vocabulary(tmp_path).serialized == wordpiece.serialized
-    assert load_vocabulary(tmp_path).normalization == rules.normalization
 
 
 def test_masks_and_names_of_special_pieces(wordpiece: WordPieceVocabulary) -> None:

@@ -16,6 +16,7 @@ from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
 
 RENDERED = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))
+ABC = "Abc def ghi jkl."
 IDS = [wiki.language for wiki in WIKIS]
 
 
@@ -46,11 +47,6 @@ def test_the_header_names_namespaces_that_no_table_knows() -> None:
     assert site.language == "fi"
     page = "[[Tiedosto:A|pienoiskuva|Tämä [[B|ei]] näy.]] Tämä [[Wikipedia:C|sana]] näkyy kyllä. [[Luokka:D]]"
     assert to_prose(page, site=site) == "Tämä sana näkyy kyllä."
-
-
-def test_a_file_is_one_by_its_ending_too() -> None:
-    page = "[[Skrá:Hús.JPG|thumb|right|Hús við á.]] Húsið stendur við ána."
-    assert to_prose(page, site=site_of("is")) == "Húsið stendur við ána."
 
 
 @pytest.mark.parametrize(
@@ -104,36 +100,6 @@ def test_templates_without_words_leave_nothing(markup: str) -> None:
     assert to_prose(f"Il vit à Paris {markup} et va à Lyon.", site=site_of("fr")) == "Il vit à Paris et va à Lyon."
 
 
-@pytest.mark.parametrize(
-    ("page", "prose"),
-    [
-        ("La ville.{{inconnu|Smith 2010}}", "La ville."),  # a reference follows its word without a blank
-        ("La ville est grande. {{inconnu|Smith}}", "La ville est grande."),
-        ("Les parties : une ; deux, et « trois ». Non ?", "Les parties : une ; deux, et « trois ». Non ?"),
-        ("La ville ({{inconnu|Ville}}) est grande.", "La ville (Ville) est grande."),
-        ("Le nom d'{{inconnu|un mot}} est long.", "Le nom d'un mot est long."),
-    ],
-)
-def test_french_sentences(page: str, prose: str) -> None:
-    assert to_prose(page, site=site_of("fr")) == prose
-
-
-@pytest.mark.parametrize(
-    ("language", "page"),
-    [
-        *(("it", "{{Disambigua}}"), ("uk", "{{Багатозначність}}"), ("ko", "{{동음이의}}"), ("en", "{{surname}}")),
-    ],
-)
-def test_lists_of_meanings(language: str, page: str) -> None:
-    assert site_of(language).disambiguation.search(f"Abc def.\n{page}")
-
-
-@pytest.mark.parametrize(("language", "template"), RENDERED["notes"])
-def test_a_note_about_another_meaning_makes_no_list_of_meanings(language: str, template: str) -> None:
-    page = f"{{{{{template}|Abc}}}}\n'''Abc''' def ghi jkl."
-    assert not site_of(language).lists_meanings("Abc", page)
-
-
 @pytest.mark.parametrize("template", ["Disambiguation|geo", "disambig", "dab", "surname"])
 def test_a_page_of_prose_is_an_article_whatever_its_template(template: str) -> None:
     """In another wiki, a template of this name may be a note above articles."""
@@ -160,17 +126,6 @@ def test_other_codes_and_small_wikis(code: str, link: str, section: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("language", "title"),
-    [
-        *(("it", "Note"), ("bg", "Бележки"), ("pt", "Ligações externas"), ("ko", "각주")),
-    ],
-)
-def test_sections_that_are_lists(language: str, title: str) -> None:
-    page = f"Abc def ghi.\n== {title} ==\nJkl mno pqr stu.\n== Xyz ==\nVwx yza bcd."
-    assert to_prose(page, site=site_of(language)) == "Abc def ghi.\nVwx yza bcd."
-
-
-@pytest.mark.parametrize(
     ("markup", "words"),
     [
         ("-{zh-hans:计算机;zh-hant:電腦}-", "计算机"),
@@ -193,38 +148,40 @@ def test_a_sentence_without_its_amount_goes(language: str, sentence: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("language", "sentence", "prose"),
+    ("language", "markup", "prose"),
     [
+        ("is", "[[Skrá:Hús.JPG|thumb|right|Hús við á.]] Húsið stendur við ána.", "Húsið stendur við ána."),
+        ("fr", "La ville.{{inconnu|Smith 2010}}", "La ville."),  # a reference follows its word without a blank
+        ("fr", "La ville est grande. {{inconnu|Smith}}", "La ville est grande."),
+        ("fr", "Les parties : une ; deux, et « trois ». Non ?", "Les parties : une ; deux, et « trois ». Non ?"),
+        ("fr", "La ville ({{inconnu|Ville}}) est grande.", "La ville (Ville) est grande."),
+        ("fr", "Le nom d'{{inconnu|un mot}} est long.", "Le nom d'un mot est long."),
         ("de", "Im Katalog {{DNB|457036427}} steht das Buch.", "Im Katalog steht das Buch."),
+        ("de", f"{ABC}\n== Sekundärliteratur ==\n* Anna Schmidt: Das Leben. Verlag, Berlin 1990.\n", ABC),
         ("en", "Of the 10 <ref>A</ref> people there, two stay.", "Of the 10 people there, two stay."),
         ("en", "They see it.<ref>A</ref> People come.", "They see it. People come."),
         ("en", "{{#invoke:Box|x}}\nIt is a river.", "It is a river."),
         ("en", "{{Population box|{{#expr:1+1}}}}\nIt is a river.", "It is a river."),
         ("en", "It is big{{cite web|title={{#expr:1+1}}}} and old.", "It is big and old."),
+        ("ja", "ベルリン（Berlin、{{IPA-de|x}}、伯林）は首都である。", "ベルリン（Berlin、伯林）は首都である。"),
+        ("ja", "ベルリン（{{IPA-de|x}}、伯林）は首都である。", "ベルリン（伯林）は首都である。"),
+        ("ja", "ベルリン（{{Flagicon|X}}、伯林、{{efn|x}}）は首都である。", "ベルリン（伯林）は首都である。"),
+        ("ja", "柏林（英語：{{IPA|x}}，德語：柏林）是首都，很大。", "柏林（英語，德語：柏林）是首都，很大。"),
+        ("ja", "都市、{{IPA-de|x}}、首都である。", "都市、首都である。"),
+        ("hi", "यह क्‍ष का एक रूप है।", "यह क्‍ष का एक रूप है।"),  # the joiner is part of a word
+        *(
+            (language, f"{ABC}\n== {title} ==\nJkl mno pqr stu.\n== Xyz ==\nVwx yza bcd.", f"{ABC}\nVwx yza bcd.")
+            for language, title in (("it", "Note"), ("bg", "Бележки"), ("pt", "Ligações externas"), ("ko", "각주"))
+        ),
     ],
 )
-def test_a_sentence_that_lacks_no_amount_stays(language: str, sentence: str, prose: str) -> None:
-    assert to_prose(sentence, site=site_of(language)) == prose
+def test_a_sentence_that_lacks_no_amount_stays(language: str, markup: str, prose: str) -> None:
+    assert to_prose(markup, site=site_of(language)) == prose
 
 
-@pytest.mark.parametrize(
-    ("page", "prose"),
-    [
-        ("ベルリン（Berlin、{{IPA-de|x}}、伯林）は首都である。", "ベルリン（Berlin、伯林）は首都である。"),
-        ("ベルリン（{{IPA-de|x}}、伯林）は首都である。", "ベルリン（伯林）は首都である。"),
-        ("ベルリン（{{Flagicon|X}}、伯林、{{efn|x}}）は首都である。", "ベルリン（伯林）は首都である。"),
-        ("柏林（英語：{{IPA|x}}，德語：柏林）是首都，很大。", "柏林（英語，德語：柏林）是首都，很大。"),
-        ("都市、{{IPA-de|x}}、首都である。", "都市、首都である。"),
-    ],
-)
-def test_where_a_reading_was_no_comma_is_doubled(page: str, prose: str) -> None:
-    assert to_prose(page, site=site_of("ja")) == prose
-
-
-def test_works_about_somebody_are_no_prose() -> None:
-    page = "Abc def ghi jkl.\n== Sekundärliteratur ==\n* Anna Schmidt: Das Leben. Verlag, Berlin 1990.\n"
-    assert to_prose(page, site=site_of("de")) == "Abc def ghi jkl."
-
-
-def test_a_joiner_stays_where_it_is_part_of_a_word() -> None:
-    assert "क्‍ष" in to_prose("यह क्‍ष का एक रूप है।", site=site_of("hi"))
+def test_lists_of_meanings_and_notes_about_another_meaning() -> None:
+    for language, template in (("it", "Disambigua"), ("uk", "Багатозначність"), ("ko", "동음이의"), ("en", "surname")):
+        assert site_of(language).disambiguation.search(f"Abc def.\n{{{{{template}}}}}")
+    for language, template in RENDERED["notes"]:
+        page = f"{{{{{template}|Abc}}}}\n'''Abc''' def ghi jkl."
+        assert not site_of(language).lists_meanings("Abc", page), template

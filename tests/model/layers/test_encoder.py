@@ -38,28 +38,6 @@ def test_each_layer_applies_its_parameters_in_their_order(
     assert len(states) == 5
 
 
-def test_dropout_acts_on_both_residual_branches() -> None:
-    """With dropout close to 1, a block returns the LayerNorm of its input."""
-    config = tiny_config(hidden_dropout_prob=0.9999)
-    hidden = torch.randn(2, 4, 24, generator=torch.Generator().manual_seed(1))
-    for sublayer in (FeedForward(config), SelfAttention(config)):
-        randomise(sublayer, seed=0)
-        is_attention = isinstance(sublayer, SelfAttention)
-        arguments = (AttentionPattern(), sublayer.query_key_value()) if is_attention else ()
-        first = (lambda output: output[0]) if is_attention else (lambda output: output)
-        torch.manual_seed(0)
-        torch.testing.assert_close(first(sublayer(hidden, *arguments)), sublayer.layer_norm(hidden))
-        assert not torch.allclose(first(sublayer.eval()(hidden, *arguments)), sublayer.layer_norm(hidden))
-
-
-def test_dropout_acts_on_the_embeddings_before_their_projection() -> None:
-    embeddings = FactorisedEmbeddings(tiny_config(hidden_dropout_prob=0.9999))
-    randomise(embeddings, seed=0)
-    torch.manual_seed(0)
-    nothing_left = embeddings.projection.bias.expand(2, 4, 24)
-    torch.testing.assert_close(embeddings(random_ids(0, 2, 4), None, None), nothing_left)
-
-
 @pytest.mark.parametrize("field", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
 def test_dropout_is_drawn_in_training_and_off_in_evaluation(field: str) -> None:
     torch.manual_seed(0)
@@ -69,3 +47,21 @@ def test_dropout_is_drawn_in_training_and_off_in_evaluation(field: str) -> None:
         assert not torch.equal(model(ids).last_hidden_state, model(ids).last_hidden_state)
         model.eval()
         assert torch.equal(model(ids).last_hidden_state, model(ids).last_hidden_state)
+
+
+def test_dropout_acts_on_both_residual_branches_and_on_the_embeddings_before_their_projection() -> None:
+    """With dropout close to 1, a block returns the LayerNorm of its input, and the embeddings are the bias."""
+    config = tiny_config(hidden_dropout_prob=0.9999)
+    hidden = torch.randn(2, 4, 24, generator=torch.Generator().manual_seed(1))
+    feed_forward, attention, embeddings = FeedForward(config), SelfAttention(config), FactorisedEmbeddings(config)
+    for module in (feed_forward, attention, embeddings):
+        randomise(module, seed=0)
+    attended = (AttentionPattern(), attention.query_key_value())
+    for module, run in ((feed_forward, feed_forward), (attention, lambda hidden: attention(hidden, *attended)[0])):
+        torch.manual_seed(0)
+        torch.testing.assert_close(run(hidden), module.layer_norm(hidden))
+        module.eval()
+        assert not torch.allclose(run(hidden), module.layer_norm(hidden))
+    torch.manual_seed(0)
+    nothing_left = embeddings.projection.bias.expand(2, 4, 24)
+    torch.testing.assert_close(embeddings(random_ids(0, 2, 4), None, None), nothing_left)
