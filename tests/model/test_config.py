@@ -57,8 +57,8 @@ def test_presets_are_those_of_table_1(name: str) -> None:
         ),
         ({"initial_attention": "neighbors"}, ["initial_attention"]),
         ({"embedding_initializer_range": -1}, ["embedding_initializer_range is -1"]),
-        ({"hiden_size": 64}, ["unknown AlbertConfig field 'hiden_size'; did you mean 'hidden_size'?"]),
-        ({"name": "albert-xlrage"}, ["unknown model 'albert-xlrage'; did you mean 'albert-xlarge'?"]),
+        ({"hiden_size": 64}, ["unknown AlbertConfig field 'hiden_size'; did you mean hidden_size?"]),
+        ({"name": "albert-xlrage"}, ["unknown model 'albert-xlrage'; did you mean albert-xlarge?"]),
     ],
 )
 def test_values_that_do_not_fit_are_named_in_one_line(fields: dict, words: list[str]) -> None:
