@@ -12,12 +12,12 @@ from benchmarks.gpu.place import PRECISIONS, Place
 from benchmarks.shared.job import Job
 from benchmarks.shared.texts import REPOSITORY
 from data_prep.format.pairs import max_pairs
-from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.estimates import Plan
 from pipeline.engine.hardware import GPUS, Cluster, Hardware
+from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
 
 Result = dict[str, Any]
@@ -63,9 +63,9 @@ class _Variant:
 
     def planned_gigabytes(self, checkpointing: str) -> float:
         """The memory that the plan gives the last start."""
-        settings = json.loads((self.output / "settings.json").read_text(encoding="utf-8"))
-        model, hardware = AlbertConfig.from_dict(settings["model"]), Hardware(settings["device"], fp16=True, bf16=True)
-        engine = engine_config.fit(engine_config.load(self.json), 1, hardware, settings["precision"])
+        settings = read_settings(self.output)
+        model, hardware = settings.model, Hardware(settings.engine.device, fp16=True, bf16=True)
+        engine = engine_config.fit(engine_config.load(self.json), 1, hardware, settings.engine.precision)
         length = model.max_position_embeddings
         shape = BatchShape(length, max_pairs(length), MaskingSettings().max_predictions(length))
         cluster = Cluster(GPUS["h100"], 1, 1)  # which one means nothing for the memory

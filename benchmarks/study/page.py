@@ -17,12 +17,13 @@ from benchmarks.study.plan import Choice
 from benchmarks.study.training import Training
 from common.files import atomic, outputs
 from common.files.atomic import replacing
-from common.files.json_files import check_as, read_object
+from common.files.json_files import check_as
 from common.text import markdown_table
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
 from pipeline.analysis.minimal_pairs import Result, read_result
 from pipeline.analysis.summary import sustained_speed
+from pipeline.settings.settings_file import read_settings
 from pipeline.tasks.metrics import Interval
 from pipeline.training.metrics_file import read_records
 
@@ -241,13 +242,13 @@ def plot(
 def facts_of(training: Training, choice: Choice, dollars: float | None) -> dict[str, str]:
     """What the page says of the whole, for people."""
     plan, run = training.plan, training.out / "pretrain"
-    settings, records = read_object(run / "settings.json", "restore it"), read_records(run, "train")
+    settings, records = read_settings(run), read_records(run, "train")
     minutes, speed = records[-1]["seconds"] / 60, sustained_speed(records)
-    model = settings["model"]
+    model, engine = settings.model, settings.engine
     facts = {
-        "model": f"{plan.preset}, {model['num_hidden_layers']} layers, hidden size {model['hidden_size']}",
-        "vocabulary and rows": f"{model['vocab_size']:,} pieces, {plan.length} tokens",
-        "training": f"{choice.optimizer} at {choice.rate:g}, {plan.batch} rows a batch, {settings['precision']}, "
+        "model": f"{plan.preset}, {model.num_hidden_layers} layers, hidden size {model.hidden_size}",
+        "vocabulary and rows": f"{model.vocab_size:,} pieces, {plan.length} tokens",
+        "training": f"{choice.optimizer} at {choice.rate:g}, {plan.batch} rows a batch, {engine.precision}, "
         f"{records[-1]['step']:,} steps, {records[-1]['tokens'] / 1e6:,.1f} million tokens in {minutes:.0f} minutes",
     }
     if speed is not None:
@@ -256,7 +257,7 @@ def facts_of(training: Training, choice: Choice, dollars: float | None) -> dict[
         facts["speed"] = f"{speed:,.0f} tokens/s{share}"
     if dollars is not None:
         facts["cost of training"] = f"{dollars * minutes / 60:.2f} dollars at {dollars:g} an hour"
-    where = settings["device"] if settings["device"] != "CPU" else f"{report.processor()}, {report.cores()} cores"
+    where = engine.device if engine.device != "CPU" else f"{report.processor()}, {report.cores()} cores"
     versions = report.describe_host("", ("torch", "deepspeed"))["versions"]
     return facts | {"machine": where, "versions": ", ".join(f"{name} {number}" for name, number in versions.items())}
 

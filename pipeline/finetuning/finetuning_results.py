@@ -126,7 +126,7 @@ def write_summary(output: Path, members: Sequence[Path]) -> None:
         for member, result in zip(members, results)
     ]
     recorded = dataclasses.asdict(first)
-    summary = {name: recorded[name] for name in shared if recorded[name] is not None}
+    summary = {name: recorded[name] for name in shared if name != "own_task" or first.own_task is not None}
     summary |= {"seeds": seeds, "median": median, "spread": spread}
     atomic.write_text(output / RESULTS, json.dumps(summary, indent=1) + "\n")
     for split, of_split in median.items():

@@ -141,8 +141,8 @@ def test_a_whole_study_is_written_and_not_made_twice(
     # Each choice has its own optimizer and rate.
     for choice in SMALL.choices:
         settings = json.loads((tmp_path / "study" / "probe" / choice.name / "settings.json").read_text())
-        assert settings["optimizer"]["type"] == choice.optimizer
-        assert settings["optimizer"]["params"]["lr"] == choice.rate
+        assert settings["engine"]["optimizer"] == choice.optimizer
+        assert settings["engine"]["learning_rate"] == choice.rate
         assert settings["model"]["initial_attention"] == ("random" if choice.start == "paper" else "neighbours")
     # The probe takes the lowest loss on text that is reported nowhere.
     evaluations = {name: last_evaluation(tmp_path / "study" / "probe" / name) for name in record["probe"]}

@@ -96,7 +96,9 @@ def test_what_starting_again_does_not_help_ends_the_agent(under_agent, monkeypat
 def test_only_torchrun_is_ended():
     """A process with a name like that; a shell or a notebook is none."""
     for name, is_agent in (("torchrun", True), ("bash", False), ("torch.distributed.run", True), ("train.py", False)):
-        with subprocess.Popen([name, "-c", "read line"], executable="/bin/bash", stdin=subprocess.PIPE) as process:
+        words, pipe = [name, "-c", "echo started; read line"], subprocess.PIPE
+        with subprocess.Popen(words, executable="/bin/bash", stdin=pipe, stdout=pipe) as process:
+            assert process.stdout.readline() == b"started\n"
             assert launcher._is_agent(process.pid) == is_agent, name
     assert not launcher._is_agent(process.pid)  # it has ended
 

@@ -138,7 +138,8 @@ def test_the_table_of_the_plan_has_the_counted_collectives(found: Found) -> None
         assert total(counts, "host", "agreement") == STEPS * told["step"]
         assert total(counts, "host", "save", range(SAVED, STEPS)) == told["save"]
         if stage == 1:
-            assert total(counts, "device", "optimizer") == STEPS * told["update"]
+            # The first update has one more: it is compared with a plain one (pipeline/engine/layout_check.py).
+            assert total(counts, "device", "optimizer") == STEPS * told["update"] + 1
 
 
 def test_gradients_of_a_micro_step_take_as_many_sums_on_any_number_of_ranks(found: Found) -> None:
