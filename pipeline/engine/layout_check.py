@@ -40,7 +40,7 @@ def attach(engine: DeepSpeedEngine) -> str:
         UserError: on all ranks; the buffers are not what `zero_layout` says.
     """
     version = deepspeed.__version__.split("+")[0]
-    if version not in TRIED and Version(version) < Version(TRIED[0]):
+    if Version(version) < Version(TRIED[0]):
         raise _refusal(f"versions before {TRIED[0]} were not shown to work, and some add up gradients wrongly")
     try:
         workarounds.apply(engine)

@@ -51,7 +51,7 @@ def run_command(
     except UserError as error:
         return _refuse_alone(error)
 
-    def check() -> "tuple[Any, Sequence[TrainingTask], Mapping[str, str]]":
+    def check() -> "tuple[Any, Sequence[TrainingTask], Mapping[str, str], bool]":
         try:
             flags = parse(words)
             if flags.mirror is not None:
@@ -62,20 +62,20 @@ def run_command(
 
             from pipeline.run import start
 
-            return flags, tasks, start.check(flags, tasks)
+            return flags, tasks, start.check(flags, tasks), start.is_finished(flags, tasks)
         except OSError as error:
             if explained := places.explain(error):
                 raise explained from None
             raise
 
-    flags, tasks, facts = rendezvous.agree(check, lambda checked: checked[2])
-
-    from pipeline.run import start
-
-    if start.is_finished(flags, tasks):
+    flags, tasks, facts, is_finished = rendezvous.agree(check, lambda checked: checked[2])
+    if is_finished:
         if rendezvous.rank == 0:
             print(f"{flags.output} is finished: nothing to do")
         return 0
+
+    from pipeline.run import start
+
     try:
         with Watch(rendezvous, flags.output, flags.host_timeout, flags.hang_timeout):
             return start.train_all(flags, tasks, facts)
