@@ -25,7 +25,7 @@ import torch
 from benchmarks.chaos import page
 from benchmarks.chaos.faults import KINDS, Fault, plan
 from benchmarks.chaos.suffering import SPACING, NotSurvived, suffer
-from benchmarks.chaos.training import Places, Training, command, environment, make_data
+from benchmarks.chaos.training import DEFAULT, SHORT, Places, Training, command, environment, make_data
 from benchmarks.shared import report
 from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
 from common.command_line import Parser, entry_point, positive
@@ -38,6 +38,7 @@ def parser() -> Parser:
     p.add_argument("--faults", type=positive, default=100, metavar="N", help="(100)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="of the random faults (0)")
     p.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help="the first kinds (random ones)")
+    p.add_argument("--default-timeouts", action="store_true", help="those that users have (short ones)")
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory of everything that is made")
     return p
 
@@ -90,10 +91,11 @@ def measure(places: Places, args: argparse.Namespace) -> int:
     loads = sorted(cost["load"] for cost in costs)
     device = report.describe(torch.device("cpu"))
     result = {
-        "format": "chaos 3",
+        "format": "chaos 4",
         "date": device["date"],
         "machine": f"{report.processor()}, {report.cores()} cores; torch {device['versions']['torch']}",
         "load": f"load {loads[0]:.0f} to {loads[-1]:.0f}, other programs included",
+        "limits": places.limits._asdict(),
         "arguments": {"faults": args.faults, "seed": args.seed, "kinds": args.kinds},
         "end": page.compare(places.run, places.undisturbed, places.first, steps_of(faults)),
         "costs": costs,
@@ -109,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_all(argv)
     if reason := what_is_missing():
         raise UserError(f"three hosts cannot be made here: {reason}")
-    return measure(Places(args.out.resolve()), args)
+    return measure(Places(args.out.resolve(), DEFAULT if args.default_timeouts else SHORT), args)
 
 
 if __name__ == "__main__":

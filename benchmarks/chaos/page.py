@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.faults import KINDS
-from benchmarks.chaos.training import HANG_SECONDS, HOST_SECONDS, RENDEZVOUS, SAVE_INTERVAL
+from benchmarks.chaos.training import SAVE_INTERVAL
 from pipeline.checkpoint.files import load_weights
 from pipeline.training import metrics_file
 
@@ -23,15 +23,15 @@ _SHOWN = 150
 ABOUT = (
     "`python -m benchmarks.chaos` trains a tiny model in fp32 at ZeRO stage 1, with one rank on each of three hosts. "
     "The hosts are network namespaces of one machine. torchrun's elastic agent starts the ranks again, and a "
-    f"supervisor the agents. The run saves every {SAVE_INTERVAL} steps. `--hang-timeout` is {HANG_SECONDS} s, "
-    f"`--host-timeout` {HOST_SECONDS} s, and `--rdzv-conf` `{RENDEZVOUS}`.",
+    f"supervisor the agents. The run saves every {SAVE_INTERVAL} steps. `--hang-timeout` is {{hang}} s, "
+    "`--host-timeout` {host} s, and `--rdzv-conf` `{rendezvous}`.",
     "",
     "The host of the rendezvous is never lost, but its agent is killed. At least two hosts train at any time. Nobody "
     "does anything while the run goes on.",
     "",
     "The undisturbed run has one rank.",
 )
-"""The first lines of the page."""
+"""The first lines of the page, with the limits of `training.Limits`."""
 
 
 def compare(run: Path, undisturbed: Path, start: Path, steps: int) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         f"{result['machine']}; {result['date']}; {result['load']}.",
         "",
-        *ABOUT,
+        *(line.format(**result["limits"]) for line in ABOUT),
         "",
         f"The run made {end['steps']:,} steps. {steps_again:,} steps were made again, and {lost / 60:.0f} minutes of "
         "training were lost in all.",

@@ -15,7 +15,7 @@ SPACING = 25
 """Steps from one fault to the next."""
 SETTLED = 5
 """Steps of one start before a fault. The hang watch gives the first two of a start 30 minutes."""
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds after which a fault counts as one that the run does not survive."""
 
 

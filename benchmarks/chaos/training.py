@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -16,8 +17,6 @@ from benchmarks.shared.namespaces import SEARCHED, Host, Switch, descendants
 HOSTS = ("first", "second", "third")
 """Their ranks have this order. The rendezvous is on the last one."""
 PORT = 29400
-RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=3,read_timeout=10"
-"""An agent counts as dead after 5 s, and a start waits 3 s for more hosts."""
 _TAIL = 16 << 10
 LENGTH = 64
 """Tokens of a row."""
@@ -38,7 +37,20 @@ FIRST_STEPS = 200
 FIRST_RATE = 0.005
 """At four times this rate the pooler's tanh saturates, and its gradients are rounding noise."""
 SAVE_INTERVAL = 10
-HANG_SECONDS, HOST_SECONDS = 5, 3
+
+
+class Limits(NamedTuple):
+    """How long what is silent is waited for: seconds of `--hang-timeout` and `--host-timeout`, and torchrun's
+    `--rdzv-conf`."""
+
+    hang: int
+    host: int
+    rendezvous: str
+
+
+SHORT = Limits(5, 3, "keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=3,read_timeout=10")
+"""An agent counts as dead after 5 s, and a start waits 3 s for more hosts."""
+DEFAULT = Limits(60, 30, "keep_alive_interval=5,keep_alive_max_attempt=3,last_call_timeout=30,read_timeout=60")
 
 
 class Places:
@@ -52,10 +64,11 @@ class Places:
         undisturbed: the run that does not.
         record: see `benchmarks.chaos.rank`.
         logs: what the hosts print.
+        limits: of the runs.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, limits: Limits = SHORT) -> None:
+        self.root, self.limits = root, limits
         self.text, self.first, self.undisturbed = root / "text", root / "first", root / "undisturbed"
         self.run, self.record, self.logs = root / "run", root / "record", root / "logs"
         self.shards = self.text / f"train-{LENGTH}"
@@ -82,7 +95,7 @@ def flags(places: Places, output: Path, steps: int, rate: float | None = None) -
     file.write_text(json.dumps(config), encoding="utf-8")
     words = ["--data", places.shards, "--deepspeed_config", file, "--output", output, "--precision", "fp32"]
     words += ["--steps", steps, "--log-interval", 1 if rate is None else 100, "--save-interval", SAVE_INTERVAL]
-    words += ["--hang-timeout", HANG_SECONDS, "--host-timeout", HOST_SECONDS]
+    words += ["--hang-timeout", places.limits.hang, "--host-timeout", places.limits.host]
     return [str(word) for word in words]
 
 
@@ -152,7 +165,8 @@ class Training:
         torchrun = [
             *[sys.executable, "-m", AGENT, "--nnodes", f"1:{len(HOSTS)}", "--nproc-per-node", "1"],
             *["--max-restarts", "1000", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{store}:{PORT}"],
-            *["--rdzv-id", "chaos", "--rdzv-conf", f"{RENDEZVOUS},is_host={int(host.address == store)}"],
+            *["--rdzv-id", "chaos"],
+            *["--rdzv-conf", f"{self.places.limits.rendezvous},is_host={int(host.address == store)}"],
             *["--local-addr", host.address, "-m", *self.words],
         ]
         script = 'log=$1; left=$2; shift 2; until "$@" >>"$log" 2>&1 || [ -e "$left" ]; do sleep 1; done'
