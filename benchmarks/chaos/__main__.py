@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.chaos import page
 from benchmarks.chaos.faults import KINDS, Fault, plan
-from benchmarks.chaos.suffering import SPACING, NotSurvived, suffer
+from benchmarks.chaos.suffering import NotSurvived, suffer
 from benchmarks.chaos.training import DEFAULT, SHORT, Places, Training, command, environment, make_data
 from benchmarks.shared import report
 from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
@@ -43,9 +43,9 @@ def parser() -> Parser:
     return p
 
 
-def steps_of(faults: Sequence[Fault]) -> int:
+def steps_of(places: Places, faults: Sequence[Fault]) -> int:
     """The steps of the run. It must not end before the last fault."""
-    return len(faults) * (SPACING + 4) + 20
+    return len(faults) * places.limits.steps + 20
 
 
 def disturb(places: Places, faults: Sequence[Fault], seed: int) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def disturb(places: Places, faults: Sequence[Fault], seed: int) -> list[dict[str
     Raises NotSurvived.
     """
     costs = []
-    training = Training(places, command(places, places.run, steps_of(faults)))
+    training = Training(places, command(places, places.run, steps_of(places, faults)))
     try:
         for number, fault in enumerate(faults):
             cost = dataclasses.asdict(suffer(training, fault, number, seed)) | {"load": os.getloadavg()[0]}
@@ -87,7 +87,7 @@ def measure(places: Places, args: argparse.Namespace) -> int:
     except NotSurvived as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    train_undisturbed(places, steps_of(faults))
+    train_undisturbed(places, steps_of(places, faults))
     loads = sorted(cost["load"] for cost in costs)
     device = report.describe(torch.device("cpu"))
     result = {
@@ -97,7 +97,7 @@ def measure(places: Places, args: argparse.Namespace) -> int:
         "load": f"load {loads[0]:.0f} to {loads[-1]:.0f}, other programs included",
         "limits": places.limits._asdict(),
         "arguments": {"faults": args.faults, "seed": args.seed, "kinds": args.kinds},
-        "end": page.compare(places.run, places.undisturbed, places.first, steps_of(faults)),
+        "end": page.compare(places.run, places.undisturbed, places.first, steps_of(places, faults)),
         "costs": costs,
     }
     report.write(places.root / "chaos", result, page.markdown(result))

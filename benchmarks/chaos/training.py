@@ -40,17 +40,18 @@ SAVE_INTERVAL = 10
 
 
 class Limits(NamedTuple):
-    """How long what is silent is waited for: seconds of `--hang-timeout` and `--host-timeout`, and torchrun's
-    `--rdzv-conf`."""
+    """How long what is silent is waited for: seconds of `--hang-timeout` and `--host-timeout`, torchrun's
+    `--rdzv-conf`, and the steps of the run for each fault: others train while a host comes back."""
 
     hang: int
     host: int
     rendezvous: str
+    steps: int
 
 
-SHORT = Limits(5, 3, "keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=3,read_timeout=10")
+SHORT = Limits(5, 3, "keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=3,read_timeout=10", 29)
 """An agent counts as dead after 5 s, and a start waits 3 s for more hosts."""
-DEFAULT = Limits(60, 30, "keep_alive_interval=5,keep_alive_max_attempt=3,last_call_timeout=30,read_timeout=60")
+DEFAULT = Limits(60, 30, "keep_alive_interval=5,keep_alive_max_attempt=3,last_call_timeout=30,read_timeout=60", 180)
 
 
 class Places:
