@@ -23,7 +23,8 @@ FOREIGN_FLAGS = {
     "--module": "deepspeed", "--no_ssh": "deepspeed", "--num_accelerators": "deepspeed", "--quiet": "deepspeed",
     "--mca": "mpirun", "--mpi": "srun", "--nodes": "srun", "--ntasks-per-node": "srun", "--signal": "sbatch",
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
-    "--shutdown-timeout": "torchrun",
+    "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
+    "--node_rank": "deepspeed",
     "--logdir": "tensorboard", "--private": "hf", "--revision": "hf", "--index-url": "pip",
     "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip
