@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
     flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
     flag = parser.add_argument_group("books and text").add_argument
-    flag("--encoding", metavar="NAME", help="of all files, such as big5 (default: found for each file by its language)")
+    flag("--encoding", metavar="NAME", help="of all files, such as big5 (default: UTF-8, UTF-16 or Windows-1252)")
     flag = parser.add_argument_group("jsonl and hub").add_argument
     flag("--text-field", metavar="NAME", help="field that contains the text (default text)")
     flag("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
