@@ -16,13 +16,13 @@ _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BYTES_OF_JAPANESE = b"\x1b$"
 """Begins kanji in ISO-2022-JP, all of whose bytes are ASCII."""
-_WESTERN = frozenset(["ca", "da", "de", ENGLISH, "es", "fi", "fr", "is", "it", "nb", "nl", "pt", "sv"])
+_WESTERN = frozenset(["ca", "da", "de", ENGLISH, "es", "fi", "fr", "it", "nb", "nl", "pt", "sv"])
 """Languages whose texts are in Windows-1252, or Latin-1, if they are not in UTF-8."""
 _MIN_SHARE = 0.9
 """Of the characters beyond ASCII that must stand where letters and punctuation of these languages do."""
-_MAX_LETTERS, _MAX_LETTERS_OF_ENGLISH = 0.25, 0.005
+_MAX_LETTERS = 0.1
 """Of the characters of a text that may be letters with accents."""
-_LETTERS, _CAPITALS = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþœß", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞŒ"
+_LETTERS, _CAPITALS = "àáâãäåæçèéêëìíîïñòóôõöøùúûüœß", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜŒ"
 _PUNCTUATION = "“”„‚‘’‹›«»–—…·•°§¿¡£€©®©™†×±½¼¾²³ªº´\xa0\xad"
 # No capital follows a small letter, and no punctuation but an apostrophe is inside a word.
 _FITTING = re.compile(
@@ -93,12 +93,11 @@ def _of_stray(match: re.Match[str]) -> str:
 
 def _of_windows_1252(content: bytes, language: str) -> str | None:
     """The text in Windows-1252 if it looks like one of a western language; None otherwise."""
-    code = closest(language, _WESTERN)
     try:
         text = content.decode("cp1252")
     except UnicodeDecodeError:
         return None
     beyond, letters = len(re.findall(r"[^\x00-\x7f]", text)), len(re.findall(r"[^\W\x00-\x7f]", text))
-    most = max(2, (_MAX_LETTERS_OF_ENGLISH if code == ENGLISH else _MAX_LETTERS) * len(text))
-    is_likely = letters <= most and len(_FITTING.findall(text)) >= _MIN_SHARE * beyond
-    return text if code in _WESTERN and is_likely and _BYTES_OF_JAPANESE not in content else None
+    is_likely = letters <= max(2, _MAX_LETTERS * len(text)) and len(_FITTING.findall(text)) >= _MIN_SHARE * beyond
+    is_western = closest(language, _WESTERN) in _WESTERN and _BYTES_OF_JAPANESE not in content
+    return text if is_western and is_likely else None
