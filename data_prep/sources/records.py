@@ -260,12 +260,13 @@ def check_first(path: Path, fields: Fields) -> None:
             item = parse_line(line.content, fields, path.name)
             reason = item.reason if isinstance(item, Skipped) else EMPTY
             record = json.loads(line.content or b"null") if reason in (NO_TEXT, NOT_WANTED) else None
-            for flag, name in fields.flags if isinstance(record, dict) else ():
-                if flag in ("--text-field", "--where") and name not in record:
-                    raise UserError(f"{path}, line {number}: no field {name!r}; {choice(flag, record)}")
-            if reason == NO_TEXT and isinstance(record, dict):
-                fault = f"field {fields.text!r} holds no text; {choice('--text-field', record)}"
-                raise UserError(f"{path}, line {number}: {fault}")
+            if isinstance(record, dict):
+                asked = [(flag, name) for flag, name in fields.flags if flag in ("--text-field", "--where")]
+                flag, fault = next(((f, f"no field {n!r}") for f, n in asked if n not in record), ("", ""))
+                if reason == NO_TEXT and not fault:
+                    flag, fault = "--text-field", f"field {fields.text!r} holds no text"
+                if fault:
+                    raise UserError(f"{path}, line {number}: {fault}; {choice(flag, record)}")
             if reason not in (EMPTY, NOT_WANTED):
                 raise UserError(f"{path}, line {number}: {reason}; check --input, --source and --text-field")
             return
