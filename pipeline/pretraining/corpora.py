@@ -15,6 +15,7 @@ from data_prep.format.shards import ShardSet, open_shards, problem_of
 from data_prep.text.vocabulary import find_vocabulary
 from pipeline.data.mixture import names_of, whole_weights
 from pipeline.distributed.control import ControlGroup
+from pipeline.settings.declare import split_weight
 from pipeline.settings.run_settings import CorpusRecord, SourceRecord
 
 REMEDY = "make the shards again"
@@ -27,8 +28,6 @@ class Corpora:
     """The training shards of a run.
 
     Attributes:
-        directories: of the shards.
-        sets: the shards.
         weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
     """
 
@@ -145,25 +144,19 @@ def describe_missing_labels(counts: Sequence[ShardCounts], objective: str) -> st
 
 
 def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
-    """Directories and weights; no weights if none is given.
-
-    An existing directory whose name ends in a colon and a number is a directory without a weight.
-    """
+    """Directories and weights; no weights if none is given."""
     directories: list[Path] = []
     weights: list[Fraction] = []
     for word in words:
-        name, colon, number = word.rpartition(":")
-        if not colon or Path(word).is_dir():
-            directories.append(Path(word))
-            continue
-        try:
-            weight = Fraction(number)
-        except (ValueError, ZeroDivisionError):
-            raise UserError(f"--data {word}: {number!r} is not a weight; give e.g. {name}:0.5") from None
-        if weight <= 0:
-            raise UserError(f"--data {word}: a weight is above 0; leave out a directory that is not wanted")
-        directories.append(Path(name))
-        weights.append(weight)
+        directory, number = split_weight(word)
+        directories.append(directory)
+        if number:
+            try:
+                weights.append(Fraction(number))
+            except (ValueError, ZeroDivisionError):
+                raise UserError(f"--data {word}: {number!r} is not a weight; give e.g. {directory}:0.5") from None
+            if weights[-1] <= 0:
+                raise UserError(f"--data {word}: a weight is above 0; leave out a directory that is not wanted")
     if weights and len(weights) < len(directories):
         raise UserError("--data: some directories have a weight and others do not; give a weight to all or to none")
     if len({directory.resolve() for directory in directories}) < len(directories):

@@ -20,7 +20,6 @@ from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import Teacher, start_as_teacher
 from pipeline.training.evaluations import Evaluation, Pace
 from pipeline.training.step_metrics import Meter, sum_over_ranks
-from pipeline.training.training_run import Callback, TrainingRun
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
@@ -49,7 +48,7 @@ class Distillation(PreTraining):
     held_out_has_paper_masks = False  # a student reads the tokens as they are
 
     def make_model(self) -> nn.Module:
-        """A student that begins as the teacher, unless --init fills it. See `TrainingTask`."""
+        """A student that begins as the teacher, unless --init fills it."""
         settings = self.settings
         model = self.teacher.make_student(settings.model, settings.execution)
         if self.initial is None:
@@ -59,16 +58,10 @@ class Distillation(PreTraining):
         return model
 
     def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
-        """See `TrainingTask`."""
         parts = ", ".join(f"{name} {weight:g}" for name, weight in self.teacher.loss.items())
         return [*super().subject(new_tensors), f"distilled from {self.teacher.directory}: {parts}"]
 
-    def callbacks(self, run: TrainingRun) -> Sequence[Callback]:
-        """None: a student cannot stay at the loss of a model without context."""
-        return ()
-
     def label_counts(self, micro_batches: Sequence[Batch]) -> DistillationCounts:  # type: ignore[override]
-        """See `TrainingTask.label_counts`."""
         sequences = np.concatenate([batch.sequence_ids.max(axis=1) + 1 for batch in micro_batches])  # of each row
         return DistillationCounts(
             tokens=float(sum((batch.sequence_ids >= 0).sum() for batch in micro_batches)),
@@ -79,7 +72,7 @@ class Distillation(PreTraining):
     def loss(  # type: ignore[override]
         self, output: DistillationOutput, label_counts: Any, micro_batches_per_step: int
     ) -> Tensor:
-        """The weighted sum of the parts, each a mean over the global batch. See `TrainingTask.loss`."""
+        """The weighted sum of the parts, each a mean over the global batch."""
         sums = output.distances._asdict()
         weights = {name: self.teacher.loss.get(name, 0.0) * micro_batches_per_step for name in sums}
         terms = [
@@ -91,7 +84,6 @@ class Distillation(PreTraining):
         return torch.stack(terms).sum() + 0.0 * of_heads
 
     def sums(self, output: DistillationOutput, tensors: dict[str, Tensor]) -> Any:  # type: ignore[override]
-        """See `TrainingTask.sums`."""
         sequences = tensors["sequence_ids"].amax(dim=1) + 1  # (B,)
         return DistillationTotals(
             *output.distances,

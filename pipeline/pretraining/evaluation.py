@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from common.intervals import wilson_interval
 from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
 from pipeline.data.collate import Collator, Objective
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed.control import ControlGroup
-from pipeline.tasks.metrics import wilson_interval
 from pipeline.training.evaluations import Pace, without_pauses
 from pipeline.training.step_metrics import Meter, sum_over_ranks
 

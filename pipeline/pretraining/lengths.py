@@ -107,6 +107,6 @@ def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str], steps
             raise UserError(f"--skip-batches {word}: some of these batches are skipped already; give the others")
         ranges.append((first, end))
     for first, _ in sorted(set(ranges) - set(recorded)):
-        if first > (last := batch_of_step(steps - 1, [one for one in ranges if one[0] < first])):
+        if first > (last := batch_of_step(steps - 1, [other for other in ranges if other[0] < first])):
             raise UserError(f"--skip-batches: the run ends with batch {last + 1:,}, so it never reads {first + 1:,}")
     return tuple(sorted(ranges))

@@ -1,6 +1,5 @@
 """Pre-training as a `TrainingTask`: rows of shards, masked tokens and the sentence loss."""
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from common.environment import whole_number
 from model import AlbertForPreTraining
-from model.config import IGNORED_LABEL, NEIGHBOURS
+from model.config import IGNORED_LABEL
 from model.pretraining import PreTrainingOutput
 from pipeline.data.collate import Batch, Collator
 from pipeline.data.masking import MaskingSettings
@@ -19,11 +18,9 @@ from pipeline.engine.hardware import missing_for_compilation
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
 from pipeline.pretraining.evaluation import PretrainingSums
-from pipeline.pretraining.plateau import Plateau, context_free_losses
 from pipeline.settings.run_settings import PretrainSettings
 from pipeline.training.evaluations import Evaluation, Pace, without_pauses
 from pipeline.training.throughput import Throughput
-from pipeline.training.training_run import Callback, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 if TYPE_CHECKING:
@@ -64,7 +61,6 @@ class PreTraining(TrainingTask):
 
     @property
     def is_done(self) -> bool:
-        """See `TrainingTask`."""
         return super().is_done and not self.reopens
 
     @property
@@ -73,7 +69,6 @@ class PreTraining(TrainingTask):
         return self.earlier is not None and self.earlier.steps != self.settings.steps
 
     def facts(self) -> Mapping[str, str]:
-        """See `TrainingTask`."""
         compiles = self.settings.flags.compile != "off" and self.settings.engine.device != "CPU"
         missing = missing_for_compilation() if compiles else ""
         return {
@@ -83,7 +78,7 @@ class PreTraining(TrainingTask):
         }
 
     def open(self, control: ControlGroup) -> None:
-        """Opens the shards, and checks them on each host. See `TrainingTask`."""
+        """Opens the shards, and checks them on each host."""
         settings, flags = self.settings, self.settings.flags
         self.control = control
         sampled_by = self.vocabulary.continues_word, settings.objective, flags.seed
@@ -98,7 +93,6 @@ class PreTraining(TrainingTask):
 
     @property
     def rows(self) -> int:
-        """See `TrainingTask`."""
         return self.training.rows
 
     @property
@@ -107,17 +101,14 @@ class PreTraining(TrainingTask):
         return bool(self.held_out)
 
     def make_model(self) -> nn.Module:
-        """See `TrainingTask`."""
         return AlbertForPreTraining(self.settings.model, self.settings.execution)
 
     def has_head(self, name: str) -> bool:
-        """See `TrainingTask`."""
         assert self.initial is not None
         same_sentence_task = self.initial.config.sentence_head == self.settings.model.sentence_head
         return same_sentence_task or not name.startswith("sentence_head.")
 
     def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
-        """See `TrainingTask`."""
         settings, model, earlier = self.settings, self.settings.model, self.earlier
         lines = [
             f"model: {model.num_hidden_layers} layers, hidden size {model.hidden_size}, vocabulary {model.vocab_size:,}"
@@ -132,7 +123,6 @@ class PreTraining(TrainingTask):
         return lines + [f"batches {first + 1:,} to {end:,} are left out" for first, end in settings.skipped_batches]
 
     def details(self) -> list[str]:
-        """See `TrainingTask`."""
         lines = self.training.describe(self.settings.steps * self.settings.engine.train_batch_size)
         counts = [collator.shards.manifest.counts for collator in self.training.collators]
         if fault := describe_missing_labels(counts, self.settings.objective):
@@ -141,23 +131,11 @@ class PreTraining(TrainingTask):
             lines.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
         return lines
 
-    def callbacks(self, run: TrainingRun) -> Sequence[Callback]:
-        """See `TrainingTask`."""
-        if not run.is_rank_0:
-            return ()
-        losses = functools.partial(context_free_losses, self.training, self.settings.masking)
-        remedy = "another learning rate"
-        if self.settings.model.initial_attention != NEIGHBOURS:
-            remedy += ", or --model-args initial_attention=neighbours embedding_initializer_range=0.1"
-        return [Plateau(run, losses, self.settings.warmup_steps, remedy)]
-
     def throughput(self) -> Throughput:
-        """See `TrainingTask`."""
         engine, shape = self.settings.engine, self.training.collators[0].shape
         return Throughput.of(self.settings.model, shape, engine.world_size, engine.device, engine.precision)
 
     def steps(self, batches: Iterable[int]) -> Iterator[list[Batch]]:
-        """See `TrainingTask.steps`."""
         for batch in batches:
             yield training_step(
                 self.training.read,
@@ -169,14 +147,13 @@ class PreTraining(TrainingTask):
             )
 
     def label_counts(self, micro_batches: Sequence[Batch]) -> LabelCounts:
-        """See `TrainingTask.label_counts`."""
         return LabelCounts(
             predictions=sum(int((batch.masked_labels != IGNORED_LABEL).sum()) for batch in micro_batches),
             pairs=sum(int((batch.sentence_labels != IGNORED_LABEL).sum()) for batch in micro_batches),
         )
 
     def loss(self, output: PreTrainingOutput, label_counts: LabelCounts, micro_batches_per_step: int) -> Tensor:
-        """MLM loss + sentence loss, each a mean over the global batch. See `TrainingTask.loss`."""
+        """MLM loss + sentence loss, each a mean over the global batch."""
         assert output.mlm_loss_sum is not None
         assert output.sentence_loss_sum is not None
         mlm_loss = output.mlm_loss_sum * (micro_batches_per_step / max(label_counts.predictions, 1.0))  # ()
@@ -195,7 +172,7 @@ class PreTraining(TrainingTask):
         return {"epochs": samples / self.training.rows, **self.training.progress(samples)}
 
     def try_evaluation(self, engine: "Engine") -> tuple[Evaluation, float]:
-        """Evaluates on two batches of each rank from each held-out directory. See `TrainingTask.try_evaluation`."""
+        """Evaluates on two batches of each rank from each held-out directory."""
         limit = SANITY_BATCHES * self.settings.engine.micro_batch_size * self.control.world_size
         whole = self._rows(self._limit)
         tried = self._evaluate(engine, min(limit, self._limit or limit), without_pauses)
