@@ -129,10 +129,6 @@ def read_pairs(path: Path, limit: int | None = None) -> list[Pair]:
         files = [file for file, name in visible_files(path, _FILE.search) if "/" not in name]
         if not files:
             raise UserError(f"{path} holds no .jsonl file; name the directory of BLiMP's files, or one file")
-        names: dict[str, str] = {}
-        for file in files:
-            if (first := names.setdefault(_FILE.sub("", file.name), file.name)) != file.name:
-                raise UserError(f"{file} holds the pairs of {first} again; remove one")
     pairs: list[Pair] = []
     counts: Counter[tuple[str, str]] = Counter()
     for file in files:
@@ -244,13 +240,13 @@ def score_sentences(
             count, length = chunk.tokens.shape
             labels = torch.from_numpy(chunk.tokens).to(device).flatten()  # (N * T,)
             positions = torch.arange(1, length + 1, device=device).repeat(count)  # (N * T,)
-            found, size = [], max(1, TOKENS_IN_BATCH // (length + 2))
+            parts, size = [], max(1, TOKENS_IN_BATCH // (length + 2))
             for ids, at, label in zip(*(column.split(size) for column in (copies, positions, labels))):
                 logits = model(ids.long(), masked_positions=at[:, None]).mlm_logits  # (B, 1, V)
-                found.append(logits[:, 0].float().log_softmax(-1).gather(1, label[:, None]))  # (B, 1)
+                parts.append(logits[:, 0].float().log_softmax(-1).gather(1, label[:, None]))  # (B, 1)
                 progress.update(len(ids))
             # The only time that the host waits for the device.
-            scores[chunk.sentences] = torch.cat(found).view(count, length).double().sum(1).cpu().numpy()
+            scores[chunk.sentences] = torch.cat(parts).view(count, length).double().sum(1).cpu().numpy()
     number = {sentence: index for index, sentence in enumerate(distinct)}
     return scores[[number[sentence] for sentence in sentences]]
 

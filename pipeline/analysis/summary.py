@@ -59,7 +59,9 @@ def summarise(directory: Path, export: Path) -> str:
 
     step = max(training[-1]["step"], evaluations[-1]["step"])
     rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
-    newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
+    newest = {
+        key: last(key) for key in dict.fromkeys(key for record in evaluations for key in record if key != "split")
+    }
     for name, metrics in parts_of(newest, names_of_held_out(settings)).items():
         metrics_file.check_numbers(directory, metrics, _OF_HELD_OUT)
         rows |= _of_held_out(name or "held-out", metrics, settings.objective)

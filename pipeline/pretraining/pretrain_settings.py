@@ -9,7 +9,7 @@ from data_prep.text.vocabulary import find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.initial_model import InitialModel, find_initial_model, record_of
-from pipeline.checkpoint.retention import TAG, step_of, tag_name, tags
+from pipeline.checkpoint.retention import TAG, step_of
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.engine_config import EngineConfig
@@ -111,12 +111,7 @@ def _find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Bra
     settings = read_settings(run)
     if not isinstance(settings, PretrainSettings):
         raise UserError(f"--branch {run} is a fine-tuning run; name a run of pipeline.pretrain")
-    there = tags(run / "checkpoints")
-    if step is None:
-        tag = open_run(run).usual()
-    elif (tag := run / "checkpoints" / tag_name(step)) not in there:
-        steps = ", ".join(str(step_of(tag)) for tag in reversed(there)) or "none"
-        raise UserError(f"--branch {run} has no checkpoint of step {step}; its steps: {steps}")
+    tag = open_run(run).usual() if step is None else open_run(run).of_step(step)
     try:
         check(tag, content=False)
     except DamagedCheckpoint as error:

@@ -24,6 +24,7 @@ from common.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel
 from model.config import ExecutionOptions
 from model.distillation import PARTS, AlbertForDistillation, principal_directions, taught_layers
+from model.layers.embeddings import FactorisedEmbeddings
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 
 EMBEDDING_SIZE = 128
@@ -68,14 +69,13 @@ class Teacher:
 
     def check_heads(self, student: AlbertConfig) -> None:
         """Raises UserError if the loss compares the heads of attention, and these differ in number or width."""
-        (count, width), (given, wide) = (
-            (one.num_attention_heads, one.head_dim) for one in (student, self.weights.config)
-        )
-        if "attention" in self.loss and (count, width) != (given, wide):
+        teacher = self.weights.config
+        own, given = ((each.num_attention_heads, each.head_dim) for each in (student, teacher))
+        if "attention" in self.loss and own != given:
             raise UserError(
-                f"--teacher-loss attention compares heads, but the teacher has {given} of {wide} units and the student "
-                f"{count} of {width}; leave that part out (--teacher-loss states=1 layers=0.5 pooled=1 similarity=5), "
-                "or give both the same heads"
+                f"--teacher-loss attention compares heads, but the teacher has {given[0]} of {given[1]} units and the "
+                f"student {own[0]} of {own[1]}; leave that part out (--teacher-loss states=1 layers=0.5 pooled=1 "
+                "similarity=5), or give both the same heads"
             )
 
     def encoder(self) -> AlbertModel:
@@ -117,8 +117,6 @@ def find_teacher(directory: Path | None, loss: Sequence[str]) -> Teacher | None:
     if directory is None:
         return None
     parts, weights = parse_parts(loss), read_initial_weights(directory, "--teacher")
-    if wrong := next((name for name, tensor in weights.tensors.items() if not tensor.isfinite().all()), None):
-        raise UserError(f"--teacher {directory}: {wrong} holds NaN or infinity; name another model")
     return Teacher(directory, weights, weights.digest(), parts)
 
 
@@ -175,36 +173,49 @@ def _fit(source: Tensor, shape: torch.Size, directions: Tensor) -> Tensor | None
 
 
 def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Tensor, counts: Tensor) -> None:
-    """Sets the embeddings of the student.
+    """Sets the tables of the student, and then what turns them into hidden states.
+
+    A factorised student has narrow tables and a projection E -> H, which is fitted. Any other one has the teacher's
+    LayerNorm, if it is as wide.
 
     Args:
         counts: (V,) the weight of each word in the fits, above 0.
     """
-    own, goal, project = student.embeddings, teacher.embeddings, student.embeddings.projection
-    is_factorised = isinstance(project, nn.Linear)
+    own, goal = student.embeddings, teacher.embeddings
+    is_factorised = isinstance(own.projection, nn.Linear)
     width = own.word_embeddings.embedding_dim  # E
     axes = principal_directions(teacher, width, counts) if is_factorised else directions  # (E, H')
-    counts_in_both = []
     for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
         table, source = getattr(own, name).weight, getattr(goal, name).weight
         count = min(len(table), len(source))
-        counts_in_both.append(count)
         table[:count] = goal.projection(source[:count]) @ axes.T  # (count, E)
-    if not is_factorised and len(axes) == axes.shape[1]:
+    if is_factorised:
+        _fit_projection(own, goal, directions, counts)
+    elif len(axes) == axes.shape[1]:
         own.layer_norm.load_state_dict(goal.layer_norm.state_dict())
-    if isinstance(project, nn.Linear):
-        # The student normalises vectors of width E, the teacher of width H'. So the projection is fitted to what both
-        # make of each word at some position.
-        words = torch.arange(len(own.word_embeddings.weight))[None]  # (1, V)
-        limit = min(FITTED_POSITIONS, counts_in_both[1])
-        positions, types = words % limit, words // limit % min(2, counts_in_both[2])  # (1, V)
-        narrow = own.layer_norm(
-            own.word_embeddings(words) + own.position_embeddings(positions) + own.token_type_embeddings(types)
-        )[0]  # (V, E)
-        wanted = goal(words, types, positions)[0] @ directions.T  # (V, H)
-        solution = _fit_linear(functional.pad(narrow, (0, 1), value=1.0), wanted, counts)  # (E + 1, H)
-        project.weight.copy_(solution[:-1].T)
-        project.bias.copy_(solution[-1])
+
+
+def _fit_projection(own: FactorisedEmbeddings, goal: FactorisedEmbeddings, directions: Tensor, counts: Tensor) -> None:
+    """Fits the projection so that the student's embeddings are nearest to the teacher's, by least squares.
+
+    The student normalises vectors of width E, and the teacher those of width H'. So both are compared behind their
+    LayerNorm: of each word, at a position and with a segment type that both have.
+    """
+    positions_in_both, types_in_both = (
+        min(len(getattr(own, name).weight), len(getattr(goal, name).weight))
+        for name in ("position_embeddings", "token_type_embeddings")
+    )
+    words = torch.arange(len(own.word_embeddings.weight))[None]  # (1, V)
+    limit = min(FITTED_POSITIONS, positions_in_both)
+    positions, types = words % limit, words // limit % min(2, types_in_both)  # (1, V)
+    narrow = own.layer_norm(
+        own.word_embeddings(words) + own.position_embeddings(positions) + own.token_type_embeddings(types)
+    )[0]  # (V, E)
+    wanted = goal(words, types, positions)[0] @ directions.T  # (V, H)
+    solution = _fit_linear(functional.pad(narrow, (0, 1), value=1.0), wanted, counts)  # (E + 1, H)
+    assert isinstance(own.projection, nn.Linear)
+    own.projection.weight.copy_(solution[:-1].T)
+    own.projection.bias.copy_(solution[-1])
 
 
 def _fit_linear(inputs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:

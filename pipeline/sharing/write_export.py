@@ -223,7 +223,7 @@ def plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value))
     text = f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())
-    return _SPECIAL.sub(lambda found: "\\" + found[0], text)
+    return _SPECIAL.sub(lambda mark: "\\" + mark[0], text)
 
 
 def _usage(task: Task | None, in_layout: bool) -> str:

@@ -52,7 +52,7 @@ def test_a_published_model_without_a_task(tmp_path):
 
 def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
     """The client of the hub is asked for what is safe to open, and its error is one line."""
-    published = publish(tmp_path / "m", "SequenceClassification")
+    published = publish(tmp_path / "m", "MaskedLM")
 
     def download(name, endpoint, allow_patterns):
         if name != "me/small":
@@ -64,7 +64,7 @@ def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
-    line = ["--input", "new.csv", "--out"]
+    line = ["--embed", "--input", "new.csv", "--out"]
     assert predict.main(["--run", "me/small", *line, "hub.csv"]) == 0
     assert predict.main(["--run", "m", *line, "directory.csv"]) == 0
     assert (tmp_path / "hub.csv").read_bytes() == (tmp_path / "directory.csv").read_bytes()
