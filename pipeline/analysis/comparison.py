@@ -14,8 +14,9 @@ from common.files.places import plain_name
 from common.intervals import Interval, bootstrap_interval
 from common.text import markdown_table
 from pipeline.checkpoint.results import RESULTS, ResultsRecord, read_results
+from pipeline.tasks.metrics import NOT_ABOVE
 from pipeline.tasks.own_tasks import task_of
-from pipeline.tasks.task import NOT_ABOVE, Statistic, Task
+from pipeline.tasks.task import Statistic, Task
 
 TITLES = (
     *("run", "weights", "task", "split", "examples", "metric", "majority class", "random weights", "this run"),

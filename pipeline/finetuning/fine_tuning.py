@@ -28,7 +28,8 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.prediction import batches_of, outputs_of, predict
 from pipeline.settings.finetune_flags import FinetuneFlags
 from pipeline.settings.run_settings import FinetuneSettings
-from pipeline.tasks.task import NOT_ABOVE, Features, SpanLimits, Splits, Task
+from pipeline.tasks.metrics import NOT_ABOVE
+from pipeline.tasks.task import Features, SpanLimits, Splits, Task
 from pipeline.training.evaluations import Evaluation, Pace
 from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
 from pipeline.training.training_task import TrainingTask

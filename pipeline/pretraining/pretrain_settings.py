@@ -16,10 +16,9 @@ from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import Corpora, digest_of, open_corpora
-from pipeline.pretraining.distillation_task import Distillation
+from pipeline.pretraining.distillation import Distillation, Teacher, find_teacher
 from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.pretraining_task import PreTraining
-from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.settings.run_settings import Branch, Distilled, PretrainSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings

@@ -1,4 +1,4 @@
-"""The metrics of classes and numbers.
+"""The metrics of classes and numbers, and what is estimated from predictions.
 
 Values are shares and correlations, from -1 or 0 to 1; `rmse` has the unit of the labels. A metric is one function of
 predictions and labels. The bootstrap calls the same function on resampled examples. `pipeline.tasks.kinds.tagging` has
@@ -7,11 +7,40 @@ the metrics of tags, and `pipeline.tasks.kinds.answers` those of SQuAD.
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.intervals import Interval
+
 # scipy is imported inside the functions: it takes half a second, and every rank imports this module.
+
+
+NOT_ABOVE = "not above the majority class"
+
+
+class Estimate(NamedTuple):
+    """A task's first metric on one split, in percent.
+
+    Attributes:
+        value: the measured value.
+        interval: its 95 % interval.
+        majority: the metric of a model that always gives the most frequent answer. It says nothing if it is 0, as for
+            tags.
+    """
+
+    value: float
+    interval: Interval
+    majority: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} ({self.interval[0]:.1f} to {self.interval[1]:.1f})"
+
+    @property
+    def exceeds_majority(self) -> bool:
+        """Whether all of the interval lies above the majority class."""
+        return self.interval[0] > self.majority
 
 
 def accuracy(predictions: NDArray, labels: NDArray) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from common.intervals import Interval, bootstrap_interval
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files.rows import Columns, ExampleRow, Labelling, check_columns, rows_of
 from pipeline.tasks.files.tables import Table
+from pipeline.tasks.metrics import Estimate
 
 if TYPE_CHECKING:
     from model.albert import ModelWithHead
@@ -277,32 +278,6 @@ class Kind(ABC):
             fields["label2id"] = {label: number for number, label in enumerate(task.labels)}
         fields |= {} if self.architecture is None else {"architectures": [self.architecture]}
         return fields | ({"problem_type": self.problem_type} if self.problem_type else {})
-
-
-NOT_ABOVE = "not above the majority class"
-
-
-class Estimate(NamedTuple):
-    """A task's first metric on one split, in percent.
-
-    Attributes:
-        value: the measured value.
-        interval: its 95 % interval.
-        majority: the metric of a model that always gives the most frequent answer. It says nothing if it is 0, as for
-            tags.
-    """
-
-    value: float
-    interval: Interval
-    majority: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.1f} ({self.interval[0]:.1f} to {self.interval[1]:.1f})"
-
-    @property
-    def exceeds_majority(self) -> bool:
-        """Whether all of the interval lies above the majority class."""
-        return self.interval[0] > self.majority
 
 
 class TaskFiles(ABC):

@@ -16,8 +16,7 @@ from model.distillation import PARTS, principal_directions
 from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.data.collate import blank
 from pipeline.pretraining import student
-from pipeline.pretraining.distillation_task import Distillation
-from pipeline.pretraining.student import Teacher, parse_parts, start_as_teacher
+from pipeline.pretraining.distillation import Distillation, Teacher, parse_parts, start_as_teacher
 from tests.model.examples import randomise
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 from tests.pipeline.pretraining import trained_models
