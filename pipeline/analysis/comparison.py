@@ -26,13 +26,7 @@ TITLES = (
 
 @dataclass(frozen=True)
 class TaskRun:
-    """One fine-tuning run, or the summary of several seeds.
-
-    Attributes:
-        directory: of the run.
-        task: what it was fine-tuned on.
-        results: the content of `results.json`.
-    """
+    """One fine-tuning run, or the summary of several seeds: its directory, its task, its `results.json`."""
 
     directory: Path
     task: Task

@@ -36,11 +36,7 @@ def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
 def summarise(directory: Path, export: Path) -> str:
     """A short table of a run. Of pre-training: its last evaluation, its speed, and its files; see `_of_fine_tuning`.
 
-    Args:
-        export: where the exported model is.
-    Raises:
-        UserError: the directory holds no run, a fine-tuning run that has not ended, or a run without an evaluation on
-            held-out rows.
+    UserError: the directory holds no run, a fine-tuning run that has not ended, or no evaluation on held-out rows.
     """
     if (directory / RESULTS).exists():
         return _of_fine_tuning(read_run(directory))

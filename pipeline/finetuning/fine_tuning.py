@@ -58,12 +58,7 @@ class LabelCounts(NamedTuple):
 
 @dataclass
 class Examples:
-    """The examples of all seeds.
-
-    Attributes:
-        digest: of all splits, those without labels included.
-        features: of every split, once a run has needed them.
-    """
+    """The examples of all seeds, their digest, and the features of every split, once a run has needed them."""
 
     splits: Splits
     digest: str
@@ -184,11 +179,7 @@ class FineTuning(TrainingTask):
     def _write_results(self, model: nn.Module, steps: int, best_step: int) -> None:
         """Predicts every split but "train" and writes logits/, submission/ and results.json. Collective.
 
-        Args:
-            model: of the best step.
-            steps: all steps of the run.
-        Raises:
-            UserError: on all ranks, if rank 0 cannot write. The training is kept; the same command writes them again.
+        UserError, on all ranks: rank 0 cannot write. The training is kept; the same command writes them again.
         """
         settings, task, output = self.settings, self.task, self.settings.flags.output
         metrics: dict[str, dict[str, float]] = {}

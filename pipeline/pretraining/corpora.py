@@ -25,11 +25,7 @@ READERS = 8
 
 @dataclass(frozen=True)
 class Corpora:
-    """The training shards of a run.
-
-    Attributes:
-        weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
-    """
+    """The training shards of a run, and the whole numbers that are the weights of a `Mixture`."""
 
     directories: tuple[Path, ...]
     sets: tuple[ShardSet, ...]
@@ -165,15 +161,10 @@ def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
 
 
 def check_on_hosts(directories: Sequence[Path], control: ControlGroup, is_first: bool) -> None:
-    """Checks every byte of the shard sets on each host. Collective.
+    """Checks every byte of the shard sets on each host, whose first rank does the work. Collective.
 
     Rows are read in random order, so over the epochs every host reads every file. A set that fits in memory is read
-    from there after the check, and not from the network.
-
-    Args:
-        is_first: whether this is the first rank of its host, which does the work.
-    Raises:
-        UserError: a file has changed since it was written; on all ranks.
+    from there after the check, and not from the network. UserError, on all ranks: a file has changed.
     """
 
     def check() -> None:

@@ -60,14 +60,7 @@ _COUNT_OF = dict.fromkeys(PARTS, "tokens") | {"pooled": "sequences", "similarity
 
 @dataclass(frozen=True)
 class Teacher:
-    """The teacher of a run.
-
-    Attributes:
-        directory: that the command line names.
-        weights: its weights.
-        digest: of the weights.
-        loss: the weight of each part, see `parse_parts`.
-    """
+    """The teacher of a run, the digest of its weights, and the weight of each part of the loss (`parse_parts`)."""
 
     directory: Path
     weights: InitialWeights

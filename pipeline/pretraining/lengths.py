@@ -16,13 +16,7 @@ PAPER_BATCH, PAPER_STEPS = 4096, 125_000
 
 @dataclass(frozen=True)
 class EarlierStart:
-    """A run that has begun.
-
-    Attributes:
-        output: its directory.
-        settings: its settings.json.
-        steps_made: before the newest checkpoint.
-    """
+    """A run that has begun: its directory, its settings.json, and the steps before its newest checkpoint."""
 
     output: Path
     settings: PretrainSettings

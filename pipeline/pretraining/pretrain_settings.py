@@ -87,13 +87,8 @@ def _find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Bra
     """The checkpoint that a run goes on from, and the settings of the run that has its model; None without --branch.
 
     The new run takes weights, moments and the number of steps. Everything else is its own: the order of the rows from
-    that step on, the schedule, the hours. Once it has a checkpoint, the other run is not read again.
-
-    Args:
-        source: value of --branch: a run, whose newest checkpoint is meant, or one of its checkpoints.
-        earlier: the run in --output if it has begun. It has chosen the checkpoint then.
-    Raises:
-        UserError: there is no such checkpoint, or it is of a fine-tuning run.
+    that step on, the schedule, the hours. A run that has begun has chosen the checkpoint; once it has one of its own,
+    the other run is not read again. UserError: there is no such checkpoint, or it is of a fine-tuning run.
     """
     if source is None:
         return None
@@ -163,11 +158,7 @@ def _masking(flags: PretrainFlags, teacher: Teacher | None) -> MaskingSettings:
 
 
 def _check_vocabulary(flag: str, directory: Path, vocabulary: Path, data: Path) -> None:
-    """Raises UserError if the shards in `data` were made with other pieces or another normalisation than the model.
-
-    Args:
-        vocabulary: the file of the model's.
-    """
+    """Raises UserError if the shards in `data` have other pieces or another normalisation than the model's vocabulary."""
     file = find_vocabulary(data)
     own, of_data = load_vocabulary(vocabulary), load_vocabulary(file)
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):

@@ -19,12 +19,7 @@ from pipeline.tasks.task import Task
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run whose model is used; `open_run` makes one. Its methods raise UserError if there is no such checkpoint.
-
-    Attributes:
-        directory: the --output of the run.
-        task: of a fine-tuning run; None after pre-training.
-    """
+    """A run whose model is used; after pre-training it has no task. UserError of its methods: no such checkpoint."""
 
     directory: Path
     task: Task | None

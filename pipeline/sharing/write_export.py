@@ -160,15 +160,7 @@ def _model_card(
     name: str,
     in_layout: bool,
 ) -> str:
-    """The content of README.md.
-
-    Args:
-        step: of the checkpoint.
-        name: of the export, for the title.
-        in_layout: whether it is in the layout of `transformers`.
-    Raises:
-        UserError: a record of the run cannot be read.
-    """
+    """The content of README.md. UserError: a record of the run cannot be read."""
     from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
     settings, task, is_bert = read_settings(run.directory), run.task, bert.can_express(model.config)

@@ -72,14 +72,11 @@ def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
 
 
 def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:
-    """The splits of a data set by name (`datasets.DatasetDict`).
+    """The splits of a data set in a directory or on the hub, by name. UserError gives the library's reason.
 
     Args:
-        name: a directory, or a name on the hub.
         load: loads it from the hub, given the names of its subsets.
         before: what was tried before, for messages.
-    Raises:
-        UserError: it cannot be opened, for the library's reason.
     """
     if not Path(name).exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
         raise UserError(f"--data {name} does not exist; name a directory, or a data set as the hub has it")
