@@ -158,7 +158,7 @@ def _masking(flags: PretrainFlags, teacher: Teacher | None) -> MaskingSettings:
 
 
 def _check_vocabulary(flag: str, directory: Path, vocabulary: Path, data: Path) -> None:
-    """Raises UserError if the shards in `data` have other pieces or another normalisation than the model's vocabulary."""
+    """Raises UserError if the shards in `data` have other pieces or another normalisation than the vocabulary."""
     file = find_vocabulary(data)
     own, of_data = load_vocabulary(vocabulary), load_vocabulary(file)
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
