@@ -39,6 +39,7 @@ from common.files.json_files import read_text
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
 from pipeline.engine.hardware import missing_for_compilation
+from pipeline.settings.declare import split_weight
 
 SUFFIXES = (".py", ".json", ".toml", ".txt", ".md")
 """Of the files that decide what is computed."""
@@ -108,9 +109,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: Path | None) -> dict[str, Any]:
     """What each host is asked. Raises UserError if the data are not even here."""
-    # A --data argument may have a weight.
-    named = [Path(name) if Path(name).is_dir() else Path(name.rpartition(":")[0] or name) for name in args.data]
-    for directory in (data := [*named, *args.eval_data]):
+    for directory in (data := [*(split_weight(name)[0] for name in args.data), *args.eval_data]):
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
     return {

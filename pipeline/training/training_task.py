@@ -15,7 +15,7 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
 from pipeline.training.evaluations import Evaluation, Pace
 from pipeline.training.throughput import Throughput
-from pipeline.training.training_run import Callback, TrainingRun
+from pipeline.training.training_run import TrainingRun
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
@@ -104,10 +104,6 @@ class TrainingTask(ABC):
     def throughput(self) -> Throughput | None:
         """Computes speeds for the log; None leaves out TFLOP/s."""
         return None
-
-    def callbacks(self, run: TrainingRun) -> Sequence[Callback]:
-        """What looks on beside the callbacks of every run."""
-        return ()
 
     def conclude(self, run: TrainingRun) -> str:
         """Does what comes after the last step. Returns which model is exported. Collective."""
