@@ -31,7 +31,7 @@ STATE = "state.json"
 _FILE = r"rank-\d{5,}\.safetensors|state\.json"
 _OF_SAFETENSORS = r"\.tmp[0-9A-Za-z]{6}"  # what a kill leaves while the library writes a file
 OWN_FILES = re.compile(f"{_FILE}|{re.escape(MANIFEST)}|{_OF_SAFETENSORS}|{TEMPORARY.pattern}")
-"""The names of the files that a save, or a restore from a mirror, writes into a checkpoint's directory."""
+"""The names of the files that a save writes into a checkpoint's directory."""
 
 
 BYTES_A_PARAMETER = 12

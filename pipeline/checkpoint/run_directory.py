@@ -25,7 +25,6 @@ OWN_NAMES = (
     *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "export", "done"),
     *VOCABULARY_FILES,
     *("results.json", "logits", "submission", "hangs"),
-    *("mlflow.id", "wandb.id", "wandb", "mirror.json"),
 )
 """The names that a run writes into its directory after settings.json."""
 

@@ -14,7 +14,6 @@ from common.environment import whole_number
 from common.errors import UserError, one_line
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
-from pipeline.engine.ranks import install_stand_ins
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -50,7 +49,6 @@ def detect_hardware() -> Hardware:
     Raises:
         UserError: the host has a GPU that torch cannot use.
     """
-    install_stand_ins()
     import torch
     from deepspeed.accelerator import get_accelerator
 

@@ -1,36 +1,11 @@
-"""This process as a rank: its number and the place to meet, as the launcher says, and what it need not import."""
+"""This process as a rank: its number and the place to meet, as the launcher says."""
 
 import os
-import sys
-import types
-from typing import Any
 
 from common.environment import launched_rank, launched_size, whole_number
 from common.errors import UserError
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import reserve_port
-
-UNUSED: dict[str, dict[str, Any]] = {
-    "deepspeed.autotuning.autotuner": {"Autotuner": None},
-    "deepspeed.runtime.zero.muon.original_muon": {
-        "MuonWithAuxAdam": type("MuonWithAuxAdam", (), {}),
-        "adam_update": None,
-        "muon_update": None,
-    },
-}
-"""Modules of DeepSpeed that no setting here uses, each with what DeepSpeed imports from it."""
-
-
-def install_stand_ins() -> None:
-    """Takes the place of two modules that DeepSpeed imports in every rank. Call it before anything imports DeepSpeed.
-
-    With them it imports MLflow where that is installed, and torch's compiler, which takes 2 seconds of a processor.
-    """
-    for name, contents in UNUSED.items():
-        if name not in sys.modules:
-            module = types.ModuleType(name)
-            vars(module).update(contents)
-            sys.modules[name] = module
 
 
 def find_rank() -> None:

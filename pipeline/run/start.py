@@ -19,7 +19,6 @@ from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import fill_weights
-from pipeline.checkpoint.mirror import Mirror
 from pipeline.checkpoint.results import RESULTS
 from pipeline.checkpoint.save_and_load import load_latest
 from pipeline.distributed import launcher, progress
@@ -33,7 +32,6 @@ from pipeline.settings.run_flags import RunFlags
 from pipeline.settings.run_settings import RunSettings
 from pipeline.settings.settings_file import SETTINGS
 from pipeline.sharing.write_export import export_usual
-from pipeline.training import trackers
 from pipeline.training.trainer import make_trainer
 from pipeline.training.training_run import Clock, TrainingFailed, TrainingRun, TrainState, cannot_begin
 from pipeline.training.training_task import TrainingTask
@@ -47,7 +45,6 @@ def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
     Raises:
         UserError: training would be wrong, or a directory holds a run with other settings or files that no run wrote.
     """
-    trackers.check(flags.track)
     for task in tasks:
         run_directory.check_same_settings(task.settings)
         run_directory.check_output(task.settings.flags.output, task.reopens)
@@ -131,7 +128,6 @@ def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: 
     task.open(control)
     run, new_tensors = _open(flags, task, control)
     _print_header(run, task, None if run.state.step else new_tensors)
-    _open_mirror(run)
     trainer = make_trainer(run, task, signals)
     try:
         stop_signal = trainer.train()
@@ -149,8 +145,6 @@ def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: 
         _export(run, task.conclude(run))
         if run.is_rank_0 and (line := task.last_line()):
             print(line, flush=True)
-    if run.mirror is not None:
-        run.mirror.upload_rest(progress.get_progress().beat)
     control.barrier()  # the launcher ends all ranks as soon as one exits
     run.engine.destroy()
     return status
@@ -195,19 +189,6 @@ def _make_filled_model(task: TrainingTask) -> tuple[nn.Module, list[str]]:
     if not task.shares_weights:
         weights.tensors.clear()
     return model, new_tensors
-
-
-def _open_mirror(run: TrainingRun) -> None:
-    """Claims the place of --mirror and starts the uploads, on rank 0. Collective. Raises UserError on all ranks."""
-    flags = run.settings.flags
-
-    def claim() -> None:
-        if flags.mirror is not None:
-            run.mirror = Mirror(flags.output, flags.mirror, lambda line: run.say(line))
-
-    run.control.on_rank_0(claim, (OSError,), cannot_begin)
-    if run.mirror is not None:
-        run.mirror.wake()
 
 
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:

@@ -8,7 +8,6 @@ training_run   how far a run has come, its clock, and the moments at which callb
 training_task  what is trained: model, data, loss, evaluation; one class for pre-training, one for fine-tuning
 evaluations    what an evaluation gives
 schedule       the learning rate of every step
-callbacks      the lines on the console; writes metrics.jsonl, and sends the curves to TensorBoard and trackers
+callbacks      the lines on the console; writes metrics.jsonl and the curves of TensorBoard
 metrics_file   reads metrics.jsonl
-trackers       TensorBoard, MLflow and Weights & Biases
 """

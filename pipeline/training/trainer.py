@@ -274,8 +274,6 @@ class Trainer:
             self._saved_step, self._has_saved = checkpoint.step, True
             progress.get_progress().took_save(checkpoint.seconds)
             self.deadline.learn("save", checkpoint.seconds)
-            if self.run.mirror is not None:
-                self.run.mirror.wake()
             for callback in self.callbacks:
                 callback.on_checkpoint(checkpoint)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from common.errors import UserError
 from common.files.json_files import Count, Finite
-from pipeline.checkpoint.mirror import Mirror
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED
 from pipeline.distributed.progress import Phase, get_progress
@@ -113,7 +112,6 @@ class TrainingRun:
         hosts: host name of each rank, on rank 0; empty on the others.
         clock: wall-clock time of the run.
         say: prints a line on rank 0, above the bar; `print` until the trainer is made.
-        mirror: uploads the run; None without --mirror, and on ranks other than 0.
     """
 
     settings: RunSettings
@@ -124,7 +122,6 @@ class TrainingRun:
     hosts: Sequence[str] = ()
     clock: Clock = field(default_factory=Clock)
     say: Callable[[str], None] = print
-    mirror: Mirror | None = None
 
     @property
     def is_rank_0(self) -> bool:

@@ -193,7 +193,7 @@ def fail(case: tuple[str, int, Exception], output: Path) -> None:
         fail_at("check")
         return []
 
-    flags = argparse.Namespace(output=output, mirror=None, deterministic=False, host_timeout=60.0, hang_timeout=0.0)
+    flags = argparse.Namespace(output=output, deterministic=False, host_timeout=60.0, hang_timeout=0.0)
     with (
         mock.patch.object(start, "check", return_value={}),
         mock.patch.object(start, "is_finished", return_value=False),
