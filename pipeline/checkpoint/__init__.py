@@ -7,6 +7,5 @@ save_and_load        saves an engine on all ranks together, while training goes 
 results              what results.json must hold
 run_directory        the other files of a run: its lock, its settings, its vocabulary
 pooling              how a model makes embeddings, in the files of sentence-transformers
-initial_model        the model of --init: read at the first start, known from the run's settings later
-initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
+initial_weights      reads the model that a run starts from (--init); loads the model of a run
 """

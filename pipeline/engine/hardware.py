@@ -46,8 +46,7 @@ class Hardware:
 def detect_hardware() -> Hardware:
     """The hardware of this rank's accelerator, as DeepSpeed selects it.
 
-    Raises:
-        UserError: the host has a GPU that torch cannot use.
+    Raises UserError: the host has a GPU that torch cannot use.
     """
     import torch
     from deepspeed.accelerator import get_accelerator

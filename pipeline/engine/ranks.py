@@ -11,11 +11,9 @@ from pipeline.distributed.rendezvous import reserve_port
 def find_rank() -> None:
     """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT unless a launcher has set them.
 
-    `deepspeed --launcher openmpi` does not set them. The ranks then find each other through MPI, and meet on port
-    29500 of rank 0's host.
-
-    Raises:
-        UserError: a variable of the launcher is missing, no number or out of range; or see `launcher.check_agent`.
+    `deepspeed --launcher openmpi` does not set them. The ranks then find each other through MPI, and meet on port 29500
+    of rank 0's host. Raises UserError: a variable of the launcher is missing, no number or out of range; or see
+    `launcher.check_agent`.
     """
     if "RANK" not in os.environ and launched_size() > 1:
         launched_rank()

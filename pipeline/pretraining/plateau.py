@@ -13,6 +13,7 @@ from data_prep.text.vocabulary import CLS_ID, SEP_ID
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture
 from pipeline.pretraining.evaluation import entropy
+from pipeline.training.metrics_file import read_records
 from pipeline.training.training_run import Callback, TrainingRun
 
 SAMPLED_ROWS = 2048
@@ -63,17 +64,22 @@ class Plateau(Callback):
         self._run, self._losses, self._warmup = run, functools.cache(losses), warmup_steps
         self._remedy = remedy
         self._lines: deque[float] = deque(maxlen=LINES)
-        self._said, self._last = False, 0
+        self._last, output = 0, run.settings.flags.output
+        # An earlier start has said it; its records go on to the step of the checkpoint.
+        earlier = [line for line in read_records(output, "train") if line["step"] <= run.state.step]
+        self._said = any(self._add(line["step"], line["mlm_loss"]) for line in earlier if line.get("mlm_loss"))
+
+    def _add(self, step: int, loss: float) -> bool:
+        """Adds a line, and returns whether the last lines are a plateau."""
+        if step <= self._warmup or step - self._last < STEPS:  # the lines of a short interval say too little
+            return False
+        self._last = step
+        self._lines.append(loss)
+        return len(self._lines) == LINES and self.is_one(list(self._lines))
 
     def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         """Looks at the loss of a line."""
-        if self._said or self._run.state.step <= self._warmup:
-            return
-        if self._run.state.step - self._last < STEPS:  # the lines of a short interval say too little
-            return
-        self._last = self._run.state.step
-        self._lines.append(record["mlm_loss"])
-        if len(self._lines) == LINES and self.is_one(list(self._lines)):
+        if not self._said and self._add(self._run.state.step, record["mlm_loss"]):
             self._said = True
             low, high = self._losses()
             self._run.say(

@@ -7,7 +7,7 @@ from common.errors import UserError
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
-from pipeline.checkpoint.initial_model import InitialModel, find_initial_model, record_of
+from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model, record_of
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.engine_config import EngineConfig

@@ -22,8 +22,7 @@ from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.pretraining.plateau import Plateau, context_free_losses
 from pipeline.settings.run_settings import PretrainSettings
 from pipeline.training.evaluations import Evaluation, Pace, without_pauses
-from pipeline.training.throughput import Throughput
-from pipeline.training.training_run import Callback, TrainingRun
+from pipeline.training.training_run import Callback, Throughput, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 if TYPE_CHECKING:

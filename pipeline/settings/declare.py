@@ -188,10 +188,8 @@ def value_in(words: Sequence[str], name: str) -> str | None:
 def with_file(command: type[Any], words: Sequence[str], path: Path | None = None) -> list[str]:
     """`words` behind those of the file `path`, without the flags that both give.
 
-    Args:
-        path: that a run has recorded, maybe of an earlier version; None for the one that --config names.
-    Raises:
-        UserError: the file cannot be read, or has an unknown key; the line names the nearest one.
+    path: that a run has recorded, maybe of an earlier version; None for the one that --config names. Raises UserError:
+    the file cannot be read, or has an unknown key; the line names the nearest one.
     """
     is_record = path is not None
     if path is None:

@@ -26,11 +26,7 @@ _COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions
 
 
 class Console(Callback):
-    """Prints what happens, on rank 0.
-
-    Args:
-        now: a clock, in seconds.
-    """
+    """Prints what happens, on rank 0. now: a clock, in seconds."""
 
     def __init__(self, run: TrainingRun, now: Callable[[], float] = time.monotonic) -> None:
         self._run, self._first_step = run, run.state.step

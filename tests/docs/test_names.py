@@ -24,7 +24,8 @@ FOREIGN_FLAGS = {
     "--mca": "mpirun", "--mpi": "srun", "--nodes": "srun", "--ntasks-per-node": "srun", "--signal": "sbatch",
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
     "--shutdown-timeout": "torchrun",
-    "--logdir": "tensorboard", "--private": "hf", "--revision": "hf", "--index-url": "pip",
+    "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
+    "--index-url": "pip",
     "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""

@@ -1,6 +1,8 @@
 """The note about a loss that stands still, and the losses of models without context."""
 
+import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,10 +51,11 @@ def test_with_masks_alone_there_is_one_such_loss():
     assert low == pytest.approx(high) == pytest.approx(math.log(16), rel=0.01)
 
 
-def notes(losses, warmup_steps=0, interval=10):
-    """What is said while these losses are logged, with the number of the line."""
-    state, said = SimpleNamespace(step=0), []
-    run = SimpleNamespace(state=state, say=lambda line: said.append((state.step, line)))
+def notes(losses, warmup_steps=0, interval=10, output=Path("nowhere"), step=0):
+    """What is said while these losses are logged, with the number of the line; a start from `step` on."""
+    state, said = SimpleNamespace(step=step), []
+    settings = SimpleNamespace(flags=SimpleNamespace(output=output))
+    run = SimpleNamespace(state=state, settings=settings, say=lambda line: said.append((state.step, line)))
     callback = Plateau(run, lambda: (5.5, 6.0), warmup_steps, "another rate")
     for loss in losses:
         state.step += interval
@@ -66,6 +69,15 @@ def test_a_loss_that_stands_still_is_said_once():
     assert "5.75" in line
     assert "5.50 to 6.00" in line
     assert "start again with another rate" in line
+
+
+def test_a_loss_that_stands_still_is_not_said_again_after_a_resume(tmp_path):
+    lines = [{"step": 10 * number, "split": "train", "mlm_loss": 5.75} for number in range(1, 2 * LINES + 1)]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert notes([5.75] * 2 * LINES, output=tmp_path, step=10 * LINES) == []
+    # The checkpoint is of a step before the note: the lines before it count.
+    ((step, _),) = notes([5.75] * 2 * LINES, output=tmp_path, step=10 * (LINES - 3))
+    assert step == 10 * LINES
 
 
 @pytest.mark.parametrize(
