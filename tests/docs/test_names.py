@@ -25,7 +25,8 @@ FOREIGN_FLAGS = {
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
     "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
     "--node_rank": "deepspeed",
-    "--logdir": "tensorboard", "--private": "hf", "--revision": "hf", "--index-url": "pip",
+    "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
+    "--index-url": "pip",
     "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""
