@@ -8,7 +8,6 @@ progress_bar   a progress bar on a terminal, plain lines elsewhere
 text           counts, durations, Markdown tables, and text of others that is printed
 rng            random numbers that depend on their key only
 files/         reads, writes, checks and replaces files safely
-normalization  which normalisation of text a vocabulary was trained on
 """
 
 __version__ = "0.9.0"

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from common.errors import UserError, one_line
 from common.files import atomic, outputs
 from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.tokenizer_json import tokenizer_files
 from data_prep.text.vocabulary import find_vocabulary
 from model import checkpoint, huggingface
 from pipeline.checkpoint import run_directory
@@ -75,7 +76,8 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
     in_layout = task is None or task.kind.architecture is not None
     if in_layout:
         restore_file_ids(model, vocabulary)
-        huggingface.save(model, directory, vocabulary_file, head)
+        files = tokenizer_files(vocabulary, model.config.max_position_embeddings)
+        huggingface.save(model, directory, files, head)
         if task is None:
             write_pooling(directory, model.config.hidden_size, model.config.max_position_embeddings)
         form = "in the Hugging Face layout"
