@@ -9,7 +9,6 @@ text           counts, durations, Markdown tables, and text of others that is pr
 intervals      95 % intervals of proportions and other metrics
 rng            random numbers that depend on their key only
 files/         reads, writes, checks and replaces files safely
-normalization  which normalisation of text a vocabulary was trained on
 """
 
 __version__ = "0.9.0"

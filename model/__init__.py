@@ -14,7 +14,6 @@ wrong and what to do.
     checkpoint        the project's own checkpoint format; JSON and tensor files, written atomically
     huggingface       the format of `transformers`
     bert              BERT's names and configuration there
-    tokenizer         tokenizer.json for `transformers`
     counts            parameters, and floating-point operations
 """
 

@@ -12,6 +12,7 @@ This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining
 """
 
 import dataclasses
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +38,6 @@ from model.initialisation import apply_to_sentence_head, initialise
 from model.layers.encoder import block_indices
 from model.layers.heads import SentenceHead
 from model.pretraining import AlbertForPreTraining
-from model.tokenizer import tokenizer_files
 
 CONFIG_FILE = "config.json"
 SHARED_GROUPS = "shared_groups"
@@ -91,7 +91,7 @@ NAMES = TensorNames(
 def save(
     model: ModelWithHead,
     directory: Path,
-    tokenizer_model: Path | None = None,
+    tokenizer_files: Mapping[str, bytes] | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes `model`, in its own dtype, so that `transformers` can open `directory`.
@@ -101,8 +101,7 @@ def save(
     Args:
         model: any model of this package.
         directory: created if it does not exist.
-        tokenizer_model: the file of the vocabulary that the model was trained with: a SentencePiece model, or a
-            tokenizer.json with WordPiece. It is copied, and a tokenizer that gives the same ids is written beside it.
+        tokenizer_files: contents by name, of `data_prep.text.tokenizer_json.tokenizer_files`.
         fields: replace or extend those of config.json. A fine-tuning head is named here: "architectures", "id2label".
             The class of ALBERT is replaced by that of BERT if the model is BERT.
 
@@ -121,22 +120,18 @@ def save(
         if not config.has_embedding_projection:
             identity = torch.eye(config.hidden_size).to(state[_WORD_EMBEDDINGS])  # (H, H)
             tensors |= {f"{_PROJECTION}.weight": identity, f"{_PROJECTION}.bias": torch.zeros_like(identity[0])}
-    files: dict[str, bytes | dict[str, Any]] = {}
-    if tokenizer_model is not None:
-        tokenizer = tokenizer_files(tokenizer_model, config.max_position_embeddings)
-        if tokenizer.pieces != config.vocab_size:
+    if tokenizer_files:
+        pieces = json.loads(tokenizer_files["tokenizer.json"])["model"]["vocab"]  # ids by piece, or a list
+        if len(pieces) != config.vocab_size:
             raise ValueError(
-                f"{tokenizer_model} has {tokenizer.pieces} pieces, but the model's vocab_size is "
-                f"{config.vocab_size}; give the vocabulary that the model was trained with"
+                f"the vocabulary has {len(pieces)} pieces, but the model's vocab_size is {config.vocab_size}; give the "
+                "one that the model was trained with"
             )
-        files, fields["pad_token_id"] = tokenizer.files, tokenizer.pad_token_id
+        fields["pad_token_id"] = pieces["[PAD]"] if isinstance(pieces, dict) else 0
     directory.mkdir(parents=True, exist_ok=True)
     write_tensors(directory / WEIGHTS_FILE, tensors)
-    for name, contents in files.items():
-        if isinstance(contents, bytes):
-            (directory / name).write_bytes(contents)
-        else:
-            write_json(directory / name, contents)
+    for name, content in (tokenizer_files or {}).items():
+        (directory / name).write_bytes(content)
     dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
     write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 

@@ -11,7 +11,6 @@ similarity of the two is 0.20, with consonants 0.60.
 """
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -37,10 +36,6 @@ LONG_SIMILARITY, SHORT_SIMILARITY = 0.3, 0.8
 MAX_DOCUMENTS_IN_MEMORY = 4096  # fingerprinted in one call
 _SEED = 1
 
-_SILENT = str.maketrans({**dict.fromkeys("aeiouvwyjh"), "c": "k", "q": "k", "z": "s"})
-_DOUBLED = re.compile(r"([a-z])\1+")
-_NO_WORD = re.compile(r"[\W_]+")
-
 
 class Fingerprints(NamedTuple):
     """The fingerprints of D documents.
@@ -61,22 +56,12 @@ def bands(method: Method) -> int:
     return BANDS if method == "near" else 1
 
 
-def plain(word: str) -> str:
-    """Returns the letters and digits of a word, normalised."""
-    return _NO_WORD.sub("", normalize(word))
-
-
-def skeleton(word: str) -> str:
-    """Returns the consonants of a word; those that spellings exchange are merged. "" if there are none."""
-    return _DOUBLED.sub(r"\1", plain(word).translate(_SILENT))
-
-
 class Fingerprinter:
     """Computes the fingerprints of documents."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
-        self._words = RunReader(1, skeleton)
+        self._words = RunReader(1)
 
     def of(self, texts: Iterable[str]) -> Fingerprints:
         """Returns the fingerprints of un-normalised texts."""

@@ -1,38 +1,30 @@
-"""Finds documents that overlap with other texts: with held-out documents, and with the files of tasks (--not-in).
+"""Finds documents that are similar to held-out ones: other editions, copies, and parts of a text.
 
-The other texts become an index of their runs of words. Then the documents are read once, each run is looked up, and a
-document is left out in one of two cases:
-
-- It is similar to a held-out document. `HELD_OUT_SHARE` of the shorter one's runs of 8 words are in the other; of texts
-  of fewer than 1,000 such words, `SHORT_SHARE`. Words are compared by their consonants, as by `--dedup near`. So other
-  editions are found, and, other than by `--dedup near`, parts of a text.
-- It has one run of 13 words (--not-in-words) with a task file in common. These words are compared as they are, but for
-  capitals, accents and punctuation.
-
-Each Chinese or Japanese character is a word.
+The held-out documents become an index of their runs of 8 words. Then the documents are read once, and each run is
+looked up. A document is left out if `MIN_SHARE` of the shorter one's runs are in the other; of texts of fewer than
+1,000 such words, `MIN_SHORT_SHARE`. Words are compared by their consonants, as by `--dedup near`. Each Chinese or
+Japanese character is a word.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from common.files.atomic import write_text
 from data_prep.corpus.dedup import names_of, write_array
-from data_prep.corpus.fingerprints import LONG_TEXT, plain, skeleton
+from data_prep.corpus.fingerprints import LONG_TEXT
 from data_prep.corpus.word_runs import RunReader, Runs
 from data_prep.corpus.work_units import Corpus, read_texts
 
 IntArray = NDArray[np.int64]
 
-HELD_OUT_WORDS = 8
-HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
+RUN_WORDS = 8
+MIN_SHARE, MIN_SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
 
 
@@ -44,12 +36,12 @@ def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDAr
 
 
 class Index(NamedTuple):
-    """The runs of the other texts.
+    """The runs of the held-out documents.
 
     Attributes:
         hashes: uint64[K], different ones, in order.
-        owners: int32[K], the number of the text, or file, that each is from; of several the first.
-        sizes: int64[O], the runs of each owner.
+        owners: int32[K], the number of the document that each is from, or of the first one.
+        sizes: int64[O], the runs of each document.
         occupied: uint8[2**b], a table of bits that are set for those in `hashes`, and for about one in 100 others.
     """
 
@@ -59,11 +51,11 @@ class Index(NamedTuple):
     occupied: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, runs: Runs, owner_of: IntArray | None = None) -> "Index":
-        """Makes the index of runs; `owner_of` maps the numbers of their texts to owners (None: they are owners)."""
+    def of(cls, runs: Runs) -> "Index":
+        """Makes the index of the runs of held-out documents."""
         hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
         texts, inside = runs.texts_of(np.arange(len(hashes)))
-        owners = texts[inside] if owner_of is None else owner_of[texts[inside]]
+        owners = texts[inside]
         sizes = np.bincount(owners)
         hashes = hashes[inside]
         order = np.argsort(hashes)  # much faster than np.unique, which needs a stable one
@@ -103,90 +95,43 @@ class Index(NamedTuple):
         return texts[inside], np.concatenate(owners)[inside]
 
 
-@dataclass(frozen=True)
-class Overlaps:
-    """What documents must not overlap with.
-
-    Attributes:
-        held_out: the held-out documents; empty to compare with none.
-        tasks: names of the task files.
-        words: words in a run that a document must not have in common with a task file.
-        task_files: where these files are.
-        digest: of all this.
-    """
-
-    held_out: Corpus
-    tasks: list[str]
-    words: int
-    task_files: list[Path]
-    digest: str
+def digest_of(held_out: Corpus) -> str:
+    """Returns a digest of what documents are compared with."""
+    return hashlib.sha256(f"1 {held_out.digest} 0\n".encode()).hexdigest()
 
 
-def plan(held_out: Corpus, task_files: Sequence[tuple[Path, str]], words: int) -> Overlaps:
-    """Returns what to compare with: held-out documents, and the paths and names of task files."""
-    digest = hashlib.sha256(f"1 {held_out.digest} {words if task_files else 0}\n".encode())
-    for file, name in task_files:
-        digest.update(f"{name} {xxhash.xxh3_128_hexdigest(file.read_bytes())}\n".encode())
-    paths, names = [file for file, _ in task_files], [name for _, name in task_files]
-    return Overlaps(held_out, names, words, paths, digest.hexdigest())
-
-
-@dataclass(frozen=True)
-class Found:
-    """The documents to leave out, by their numbers in the corpus, and for each the number of what it overlaps with."""
-
-    similar: dict[int, int] = field(default_factory=dict)
-    in_tasks: dict[int, int] = field(default_factory=dict)
-
-
-def write_indices(overlaps: Overlaps, directory: Path, task_texts: Callable[[Path], Iterable[str]]) -> None:
-    """Writes the indices of the other texts, which `Search` reads. task_texts: reads the texts of a task file."""
-    owners, texts = [0], [""]
-    for owner, path in enumerate(overlaps.task_files):
-        of_file = list(task_texts(path))
-        texts += of_file
-        owners += [owner] * len(of_file)
-    held_out = (text for unit in overlaps.held_out.units for text in read_texts(unit))
-    Index.of(RunReader(HELD_OUT_WORDS, skeleton).read(held_out)).save(directory / "held_out")
-    Index.of(RunReader(overlaps.words, plain).read(texts), np.array(owners)).save(directory / "tasks")
+def write_index(held_out: Corpus, directory: Path) -> None:
+    """Writes the index of the held-out documents, which `Search` reads."""
+    texts = (text for unit in held_out.units for text in read_texts(unit))
+    Index.of(RunReader(RUN_WORDS).read(texts)).save(directory)
 
 
 class Search:
-    """Looks documents up in the indices that `write_indices` has written to `directory`."""
+    """Looks documents up in the index that `write_index` has written to `directory`."""
 
-    def __init__(self, directory: Path, words: int) -> None:
-        self._held_out, self._tasks = Index.mapped(directory / "held_out"), Index.mapped(directory / "tasks")
-        self._skeletons, self._words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(words, plain)
+    def __init__(self, directory: Path) -> None:
+        self._index, self._reader = Index.mapped(directory), RunReader(RUN_WORDS)
 
-    def find(self, first: int, texts: Sequence[str]) -> Found:
-        """Returns the documents that overlap with other texts, of which document `first` is the first of `texts`."""
-        similar = most_similar(self._held_out, self._skeletons.read(texts)) if len(self._held_out.hashes) else {}
-        in_tasks: dict[int, int] = {}
-        if len(self._tasks.hashes):
-            documents, owners = self._tasks.find(self._words.read(texts))
-            in_tasks = dict(zip((first + documents)[::-1].tolist(), owners[::-1].tolist()))  # of several the first
-        return Found({first + document: owner for document, owner in similar.items()}, in_tasks)
+    def find(self, first: int, texts: Sequence[str]) -> dict[int, int]:
+        """Returns what `most_similar` returns, with the documents counted from `first`."""
+        if not len(self._index.hashes):
+            return {}
+        similar = most_similar(self._index, self._reader.read(texts))
+        return {first + document: owner for document, owner in similar.items()}
 
 
-def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) -> None:
-    """Writes a line of JSON for each document of `found`: directory and id, and those or the file it overlaps with."""
+def write_names(path: Path, held_out: Corpus, corpus: Corpus, similar: Mapping[int, int]) -> None:
+    """Writes a line of JSON for each document of `similar`: directory and id, and those of the held-out one."""
     names, owners = (
         names_of(units, np.unique(np.array([*numbers], np.int64)))
-        for units, numbers in (
-            (corpus.units, [*found.similar, *found.in_tasks]),
-            (overlaps.held_out.units, found.similar.values()),
-        )
+        for units, numbers in ((corpus.units, similar), (held_out.units, similar.values()))
     )
-    lines: list[dict[str, object]] = [
-        {"removed": names[document], "similar": owners[owner]} for document, owner in sorted(found.similar.items())
-    ]
-    for document, owner in sorted(found.in_tasks.items()):
-        lines.append({"removed": names[document], "task_file": overlaps.tasks[owner]})
+    lines = [{"removed": names[document], "similar": owners[owner]} for document, owner in sorted(similar.items())]
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def most_similar(index: Index, runs: Runs) -> dict[int, int]:
-    """Returns the documents that are similar to an owner, and the number of the most similar one."""
+    """Returns the documents that are similar to held-out ones, and the number of the most similar one."""
     best: dict[int, tuple[float, int]] = {}
     documents, owners = index.find(runs)
     pairs, common = np.unique(documents * len(index.sizes) + owners, return_counts=True)
@@ -194,7 +139,7 @@ def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     own, others = runs.sizes[documents], index.sizes[owners]  # (P,) runs
     shorter = np.minimum(own, others)
     share = common / shorter
-    least = np.where(shorter >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
+    least = np.where(shorter >= LONG_TEXT, MIN_SHARE, MIN_SHORT_SHARE)
     # A few words of a held-out document make no longer text similar to it.
     enough = (own <= others) | (common >= MIN_COMMON)
     for pair in np.flatnonzero((share >= least) & enough).tolist():

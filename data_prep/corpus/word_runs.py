@@ -1,18 +1,20 @@
 """Reads texts as runs of words, by which documents are compared.
 
-A function such as `skeleton` tells what counts of a word. A call of it for each word would take as long as all the rest
-of `shards`. So it is called once for each character, and gives a table. With this table the words of long pieces of
-text are spelled and hashed by array arithmetic on bytes.
+Of a word its `skeleton` counts. To call that function for each word would take as long as all the rest of `shards`. So
+it is called once for each character, and gives a table. With this table the words of long pieces of text are spelled
+and hashed by array arithmetic on bytes.
 """
 
 import codecs
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from data_prep.text.normalize import normalize
 
 IntArray = NDArray[np.int64]
 HashArray = NDArray[np.uint64]
@@ -27,6 +29,16 @@ _LETTERS = 8  # that one number holds
 _MAX_LETTERS = 128  # of a word; in longer ones the rest does not count
 _MASKS = np.array([(1 << 8 * letters) - 1 for letters in range(_LETTERS + 1)], np.uint64)
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd; makes the hash of a run depend on the order of its words
+
+
+_SILENT = str.maketrans({**dict.fromkeys("aeiouvwyjh"), "c": "k", "q": "k", "z": "s"})
+_DOUBLED = re.compile(r"([a-z])\1+")
+_NO_WORD = re.compile(r"[\W_]+")
+
+
+def skeleton(word: str) -> str:
+    """Returns the consonants of a word, normalised; those that spellings exchange are merged. "" if there are none."""
+    return _DOUBLED.sub(r"\1", _NO_WORD.sub("", normalize(word)).translate(_SILENT))
 
 
 class Runs(NamedTuple):
@@ -64,31 +76,23 @@ def hash_runs(words: HashArray, length: int) -> HashArray:
 
 
 class _Letters(dict[int, str]):
-    """Maps a character to what counts of it, for `str.translate`, by what `spell` makes of it; " " divides words."""
-
-    def __init__(self, spell: Callable[[str], str]) -> None:
-        super().__init__({0: "\0"})  # it ends a text
-        self._spell = spell
+    """Maps a character to what counts of it, for `str.translate`; " " divides words, and NUL ends a text."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
         divides = character.isspace() or character in _DIVIDERS
-        letters = " " if divides else self._spell(character).replace("ς", "σ")  # the small letters of one capital
+        letters = " " if divides else skeleton(character).replace("ς", "σ")  # the small letters of one capital
         self[code] = f" {letters} " if _HAN.match(character) else letters
         return self[code]
 
 
 class RunReader:
-    """Reads texts as runs of `length` words; `spell` tells what counts of a word, "" for nothing.
+    """Reads texts as runs of `length` words."""
 
-    What counts of a word is that of its characters, and `spell` may count the doubles of a to z once.
-    """
-
-    def __init__(self, length: int, spell: Callable[[str], str]) -> None:
-        self.length, self._letters = length, _Letters(spell)
+    def __init__(self, length: int) -> None:
+        self.length, self._letters = length, _Letters({0: "\0"})
         self._table = bytes(ord(self._letters[code] or chr(_GONE)) for code in range(128)) + bytes(range(128, 256))
-        self._doubles_count_once = len(spell("bb")) == 1
-        self._errors = f"{__name__}.{spell.__name__}"
+        self._errors = f"{__name__}.skeleton"
         codecs.register_error(self._errors, self._spell_part)
 
     def read(self, texts: Iterable[str]) -> Runs:
@@ -128,10 +132,9 @@ class RunReader:
         # `_hash_words` reads `_LETTERS` bytes from each place on.
         letters = np.frombuffer(b"  " + spelled.translate(self._table) + b" " * _LETTERS, np.uint8)
         letters = letters.compress(letters != _GONE)
-        if self._doubles_count_once:
-            differ = letters[1:] != letters[:-1]
-            is_no_letter = letters[1:] - ord("a") > 25  # uint8: bytes below "a" wrap around
-            letters = letters[1:].compress(differ | is_no_letter)
+        differ = letters[1:] != letters[:-1]  # doubled letters count once
+        is_no_letter = letters[1:] - ord("a") > 25  # uint8: bytes below "a" wrap around
+        letters = letters[1:].compress(differ | is_no_letter)
         gaps = letters <= ord(" ")
         edges = np.flatnonzero(gaps[1:] != gaps[:-1]) + 1  # where a word begins, where it ends, and so on
         starts, stops = edges[::2], edges[1::2]  # (W,)

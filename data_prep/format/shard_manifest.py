@@ -47,8 +47,9 @@ class ShardCounts:
         rows, max_pairs_in_row: rows, and the largest number of pairs in one.
         fill: fraction of the rows' positions that hold a token, special tokens included.
         documents_left_out, tokens_left_out: documents with fewer than `min_tokens` tokens, and their tokens.
-        duplicates_left_out, similar_left_out, in_tasks_left_out: duplicates, documents that are similar to held-out
-            ones, and others that overlap with task files; no other count but `documents` includes them.
+        duplicates_left_out, similar_left_out: duplicates, and documents that are similar to held-out ones; no other
+            count but `documents` includes them.
+        in_tasks_left_out: the same of earlier versions, for documents that overlap with task files.
         text_bytes: size of the documents in UTF-8.
     """
 
@@ -88,7 +89,7 @@ class ShardManifest:
         files: all files but the manifest.
         dedup: method by which duplicates were found.
         compared_digest: hash of the documents that were compared for duplicates.
-        overlaps_digest: hash of the held-out documents and task files with which no document overlaps.
+        overlaps_digest: hash of the held-out documents to which no document is similar.
         language: codes of the languages of the documents, separated by a comma.
         rules_version: version of the rules that made the rows.
     """

@@ -8,7 +8,7 @@ import argparse
 import gc
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,6 @@ from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
-from data_prep.sources.records import task_files, task_texts
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder
@@ -46,14 +45,13 @@ probability = bounded(float, "probability", lambda p: 0 <= p <= 1, "a probabilit
 class ShardRecord(UnitRecord):
     """The shard of one work unit, its counts (without `fill`), and the positions that its rows fill.
 
-    similar, in_tasks: (document, owner) of those that `overlaps` leaves out.
+    similar: (document, held-out document) of those that `overlaps` leaves out.
     """
 
     files: list[ShardFile]
     counts: ShardCounts
     positions: Count
     similar: list[tuple[int, int]]
-    in_tasks: list[tuple[int, int]]
 
 
 class JobPlan(NamedTuple):
@@ -63,14 +61,14 @@ class JobPlan(NamedTuple):
         manifest: of the shard set, without counts and files: the options that determine the rows.
         vocabulary, corpus: which documents become rows, and by which vocabulary.
         comparison: documents to compare for duplicates; None without --dedup.
-        overlaps: what no document may overlap with; None if there is nothing.
+        held_out: what no document may be similar to; None if there is nothing.
     """
 
     manifest: ShardManifest
     vocabulary: Vocabulary
     corpus: Corpus
     comparison: dedup.Comparison | None
-    overlaps: overlaps.Overlaps | None
+    held_out: Corpus | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,10 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--against", type=Path, nargs="+", default=[], metavar="DIR", help="leave out duplicates of these, too")
     flag("--keep-similar", action="store_true", help="keep training documents that are similar to held-out ones")
     flag("--held-out-of", type=Path, nargs="+", default=[], metavar="DIR", help="other documents held out for this run")
-    flag(
-        "--not-in", type=Path, nargs="+", default=[], metavar="DIR", help="leave out documents that overlap with tasks"
-    )
-    flag("--not-in-words", type=positive, default=13, metavar="N", help="words in a row of an overlap (default: 13)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -122,22 +116,22 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
 
     def begin() -> None:
         begin_job(out, _identity(plan.manifest))
-        if plan.overlaps is not None:
-            overlaps.write_indices(plan.overlaps, scratch, task_texts)
+        if plan.held_out is not None:
+            overlaps.write_index(plan.held_out, scratch / "held_out")
 
     ranks.on_root(begin)
-    search = None if plan.overlaps is None else overlaps.Search(scratch, plan.overlaps.words)
+    search = None if plan.held_out is None else overlaps.Search(scratch / "held_out")
     if comparison is not None:
         duplicates = dedup.find(ranks, comparison, scratch)
     encoder = Encoder(plan.vocabulary)
 
     def work(index: int, unit: WorkUnit) -> ShardRecord:
         texts = list(read_texts_with_language(unit))
-        found = search.find(unit.first_document, [text for text, _ in texts]) if search else overlaps.Found()
+        similar = search.find(unit.first_document, [text for text, _ in texts]) if search else {}
         first = unit.first_document + (comparison.start if comparison is not None else 0)
         removed = duplicates.between(first, first + unit.documents) - first
         path = out / manifests.shard_name(index)
-        return make_shard(path, unit, texts, encoder, plan.manifest, found, removed.tolist())
+        return make_shard(path, unit, texts, encoder, plan.manifest, similar, removed.tolist())
 
     units, ledger = plan.corpus.units, Ledger(out, ShardRecord, scratch)
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
@@ -149,14 +143,10 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
             end_job(out, files)
             raise UserError(
                 f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than "
-                f"{plan.manifest.min_tokens} tokens and {counts.removed:,} are duplicates or overlap with other texts, "
+                f"{plan.manifest.min_tokens} tokens and {counts.removed:,} are duplicates or similar to held-out ones, "
                 "so there are no rows; lower --min-tokens or add text"
             )
-        found = overlaps.Found(
-            dict(pair for record in records for pair in record.similar),
-            dict(pair for record in records for pair in record.in_tasks),
-        )
-        finish(out, plan, files, duplicates, found)
+        finish(out, plan, files, duplicates, dict(pair for record in records for pair in record.similar))
 
     ranks.on_root(conclude)
 
@@ -178,9 +168,6 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
             "--held-out-of keeps the train split clean; leave it out with --keep-similar or another --split"
         )
     held_out = dedup.open_split([*args.documents, *args.held_out_of] if kept_clean else [], HELD_OUT)
-    others = (
-        overlaps.plan(held_out, task_files(args.not_in), args.not_in_words) if held_out.units or args.not_in else None
-    )
     manifest = ShardManifest(
         split=args.split,
         max_seq_length=args.max_seq_length,
@@ -197,11 +184,11 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
         rules_version=manifests.RULES_VERSION,
         sources=corpus.sources,
         compared_digest=comparison.digest if comparison else "",
-        overlaps_digest=others.digest if others else "",
+        overlaps_digest=overlaps.digest_of(held_out) if held_out.units else "",
         counts=ShardCounts(),
         files=[],
     )
-    return JobPlan(manifest, vocabulary, corpus, comparison, others)
+    return JobPlan(manifest, vocabulary, corpus, comparison, held_out if held_out.units else None)
 
 
 def _identity(manifest: ShardManifest) -> dict[str, Any]:
@@ -230,7 +217,7 @@ def make_shard(
     texts: Sequence[tuple[str, str]],
     encoder: Encoder,
     options: ShardManifest,
-    found: overlaps.Found,
+    similar: Mapping[int, int],
     duplicates: Sequence[int],
 ) -> ShardRecord:
     """Writes the shard of one work unit. Returns its record.
@@ -239,12 +226,11 @@ def make_shard(
         path: the file to write.
         unit, texts: the documents, and their text and language.
         encoder, options: how to make rows of them.
-        found, duplicates: documents to leave out, the duplicates counted from the unit's first one. The others keep
+        similar, duplicates: documents to leave out, the duplicates counted from the unit's first one. The others keep
             their numbers, and so their random numbers.
     """
     first = unit.first_document
-    removed = {number - first: "in_tasks_left_out" for number in found.in_tasks}
-    removed |= {number - first: "similar_left_out" for number in found.similar}
+    removed = {number - first: "similar_left_out" for number in similar}
     removed |= dict.fromkeys(duplicates, "duplicates_left_out")
     kept_texts = (("" if number in removed else text, language) for number, (text, language) in enumerate(texts))
     tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(kept_texts, encoder)
@@ -292,8 +278,7 @@ def make_shard(
         files=[file],
         counts=counts,
         positions=int(costs.sum()),
-        similar=[*found.similar.items()],
-        in_tasks=[*found.in_tasks.items()],
+        similar=[*similar.items()],
     )
 
 
@@ -345,17 +330,17 @@ def total_counts(records: list[ShardRecord], max_seq_length: int) -> ShardCounts
 
 
 def finish(
-    out: Path, plan: JobPlan, files: list[ShardFile], duplicates: dedup.Duplicates, found: overlaps.Found
+    out: Path, plan: JobPlan, files: list[ShardFile], duplicates: dedup.Duplicates, similar: Mapping[int, int]
 ) -> None:
     """On rank 0, after the last unit: writes the vocabulary, the duplicates, and last the manifest."""
-    manifest, vocabulary, corpus, comparison, others = plan
+    manifest, vocabulary, corpus, comparison, held_out = plan
     counts = manifest.counts
     manifest.files = [*files]
     if comparison is not None:
         dedup.write_names(out / manifests.DUPLICATES, comparison, duplicates)
         manifest.files.append(manifests.describe_file(out / manifests.DUPLICATES))
-    if others is not None:
-        overlaps.write_names(out / manifests.OVERLAPS, others, corpus, found)
+    if held_out is not None:
+        overlaps.write_names(out / manifests.OVERLAPS, held_out, corpus, similar)
         manifest.files.append(manifests.describe_file(out / manifests.OVERLAPS))
     atomic.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
     manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
@@ -364,6 +349,5 @@ def finish(
         f"shards: wrote {out}: {counts.rows:,} rows of {manifest.max_seq_length} in {len(files)} shards, "
         f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; of {counts.documents:,} "
         f"documents {counts.documents_left_out:,} left out as too short, {counts.duplicates_left_out:,} as duplicates"
-        + (f", {counts.similar_left_out:,} as similar to held-out ones" if others and others.held_out.units else "")
-        + (f", {counts.in_tasks_left_out:,} as in the files of --not-in" if others and others.tasks else "")
+        + (f", {counts.similar_left_out:,} as similar to held-out ones" if held_out else "")
     )

@@ -23,14 +23,13 @@ from common.errors import UserError
 from common.files.atomic import write_bytes, write_text
 from common.files.json_files import check_as, read_bytes, read_object
 from common.files.locks import beside
-from common.normalization import ALBERT_NORMALIZATION, Normalization
 from common.progress_bar import Progress
 from common.rng import UniformStream
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import describe_differences
-from data_prep.text.normalize import normalize
+from data_prep.text.normalize import ALBERT_NORMALIZATION, Normalization, normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,
     MAX_SENTENCE_BYTES,
@@ -49,8 +48,6 @@ BYTES_PER_CHARACTER = 18
 million, 16.5 for 108 million."""
 QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
-FEW_PIECES = 1000
-"""Less than any vocabulary for use has."""
 SUFFIX = ".model"
 
 coverage = bounded(float, "share", lambda share: 0.98 <= share <= 1, "0.98 to 1")
@@ -219,10 +216,6 @@ def _finish(
     write_text(out.with_suffix(".json"), json.dumps(record, indent=1) + "\n")  # first: it says that the other is ours
     write_bytes(out, vocabulary.serialized)
     print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
-    if len(vocabulary) < FEW_PIECES:
-        print(
-            "note: this is a vocabulary for trials; it spells most words letter by letter. ALBERT's has 30,000 pieces"
-        )
 
 
 def _sentences(texts: list[str], progress: Progress) -> Iterator[str]:

@@ -7,8 +7,7 @@ documents. Where it cuts depends on the input alone.
     encodings  decodes files of unknown encoding
     wikipedia  MediaWiki XML exports, and random access to .bz2 files
     books      text files, one book each
-    records    records with a field of text: JSON lines, Parquet, and what `datasets.load_dataset` can stream; also the
-               texts of the files of tasks, which documents must not overlap with
+    records    records with a field of text: JSON lines, Parquet, and what `datasets.load_dataset` can stream
     sample     downloads the sample corpus (the job `sample`)
 """
 

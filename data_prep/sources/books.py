@@ -3,8 +3,6 @@
 Of books, headings, licences and tables of contents are left out. Of other texts, nothing is.
 """
 
-import contextlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +16,7 @@ from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, is_of_
 
 _TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
 
-_MARKUP = re.compile(r"\s*<(?:\?xml|!doctype|html|mediawiki)\b", re.IGNORECASE)
+_MARKUP = re.compile(r'\s*(?:<(?:\?xml|!doctype|html|mediawiki)\b|\{\s*"|\[\s*["{])', re.IGNORECASE)
 
 # Project Gutenberg's texts before and after a book, whose wording has changed since 1991. The licence, "small print",
 # stood before the book until 2002, and after it until 2004.
@@ -163,24 +161,12 @@ class Books(Source):
             except NotDecodedError as error:
                 yield Skipped(book_id, str(error))
                 continue
-            if form := markup_of(text):
-                yield Skipped(book_id, form)
+            if _MARKUP.match(text):
+                yield Skipped(book_id, "JSON, HTML or XML")
                 continue
             prose = self._to_prose(text)
             title = spelled(Path(re.sub(COMPRESSED, "", path.name, flags=re.IGNORECASE)).stem)
             yield Document(book_id, title, prose) if prose else Skipped(book_id, "no prose")
-
-
-def markup_of(text: str) -> str | None:
-    """What a file is if it is no prose: "JSON", also with an object in each line, or "HTML or XML"; otherwise None."""
-    if _MARKUP.match(text):
-        return "HTML or XML"
-    text = text.strip()
-    for part, kinds in ((text, (dict, list)), (text.partition("\n")[0], (dict,))):
-        with contextlib.suppress(ValueError, RecursionError):
-            if text.startswith(("{", "[")) and isinstance(json.loads(part), kinds):
-                return "JSON"
-    return None
 
 
 def book_to_prose(text: str) -> str:

@@ -1,7 +1,5 @@
 """Records with a field of text: JSON lines, Parquet, and datasets of the hub. Files of lines may be compressed.
 
-Also the texts of the files of tasks, such as those of GLUE, SQuAD and RACE, as they were downloaded.
-
 The first record of each file (of Parquet and the hub, the columns) is checked before anything is written. If it has no
 text, --text-field is wrong. Later errors lose as little as possible. A record that cannot be read is skipped. Damage in
 a compressed file loses the rest of the file. Damage in a Parquet file loses the rest of the row group.
@@ -22,7 +20,6 @@ import pyarrow as pa
 from common.errors import UserError, one_line
 from data_prep.corpus.documents import Document, parquet_file
 from data_prep.sources import Skipped, Source, find_files
-from data_prep.sources.encodings import NotDecodedError, decode
 from data_prep.sources.opening import (
     COMPRESSED,
     DAMAGE,
@@ -31,12 +28,10 @@ from data_prep.sources.opening import (
     compression,
     is_of_the_system,
     lines,
-    open_input,
 )
 
 _FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson){COMPRESSED}|parquet$)", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
-_TASK_FILE = re.compile(rf"\.(?:tsv|csv|txt|json|jsonl){COMPRESSED}", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
 EMPTY, NO_TEXT, NOT_WANTED = "no text", "no field of text", "left out by --where"
@@ -327,44 +322,3 @@ def _encodable(text: str) -> str:
     if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def task_files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
-    """Returns (path, name) of the task files in directories. UserError: one holds none."""
-    kind = ".tsv, .csv, .txt, .json or .jsonl file of a task"
-    return [
-        (file, f"{path.resolve().name}/{name}" if path.is_dir() else name)
-        for path in paths
-        for file, name in find_files(path, _TASK_FILE.search, kind)
-    ]
-
-
-def task_texts(path: Path) -> Iterator[str]:
-    """Yields the texts of a task file: every string in JSON, in a file or in its lines; else the cells of each line.
-
-    A file that is no text, or neither UTF-8 nor in a western language, has none.
-    """
-    with open_input(path) as file:
-        try:
-            content = decode(file.read())
-        except NotDecodedError:
-            return
-    if content.lstrip()[:1] in ("{", "["):
-        try:
-            yield from _strings(json.loads(content))
-            return
-        except (ValueError, RecursionError):
-            pass  # an object on each line, or no JSON
-    for line in content.split("\n"):
-        try:
-            yield from _strings(json.loads(line)) if line[:1] in ("{", "[") else line.split("\t")
-        except (ValueError, RecursionError):
-            yield from line.split("\t")
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _strings(part)

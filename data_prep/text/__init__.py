@@ -2,11 +2,12 @@
 
 sentences                 splits text into sentences
 english                   where English sentences end
-normalize                 ALBERT's text normalisation
+normalize                 ALBERT's text normalisation, and what a vocabulary keeps of case and accents
 vocabulary                what a vocabulary is, and where its file is found
 load_vocabulary           reads a vocabulary of either kind
-sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces, also from a tokenizer.json
+sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces
 wordpiece_vocabulary      BERT's kind: WordPiece, by the library `tokenizers`
+tokenizer_json            a SentencePiece model as tokenizer.json for `transformers`, and back
 likeness                  tells which language a text looks like
 text_encoder              encodes sentences fast, each different word once; tells which characters tokens come from
 """

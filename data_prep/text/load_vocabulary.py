@@ -4,7 +4,8 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
-from data_prep.text.sentencepiece_vocabulary import SentencePieceVocabulary, restore_model
+from data_prep.text.sentencepiece_vocabulary import SentencePieceVocabulary
+from data_prep.text.tokenizer_json import restore_model
 from data_prep.text.vocabulary import MAX_PIECES, Vocabulary, find_vocabulary
 from data_prep.text.wordpiece_vocabulary import WordPieceVocabulary
 

@@ -5,13 +5,11 @@ The rule, from ALBERT's reference code (`encode_pieces`): a piece that ends in a
 best segmentation never contains one. Plain SentencePiece then gives the ids of the reference code.
 """
 
-import base64
 import hashlib
 import io
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import sentencepiece
@@ -19,12 +17,10 @@ from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
-from common.normalization import ALBERT_NORMALIZATION, Normalization
 from data_prep.text import ENGLISH
-from data_prep.text.normalize import BLANKS, normalize, normalize_word
-from data_prep.text.vocabulary import PAD_ID, SENTENCEPIECE_FILE, UNK_ID, SpecialPieces, Vocabulary, flatten
+from data_prep.text.normalize import ALBERT_NORMALIZATION, BLANKS, Normalization, normalize, normalize_word
+from data_prep.text.vocabulary import SENTENCEPIECE_FILE, SpecialPieces, Vocabulary, flatten
 
-_NO_ID = -1
 SPECIAL_PIECES = SpecialPieces(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
 WORD_START = "▁"
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
@@ -40,7 +36,6 @@ NEVER_SCORE = -1e4  # far below the sum of scores of any other segmentation of a
 _MANY_CHARACTERS = frozenset(["ja", "ko", "zh", "yue", "wuu", "gan", "lzh"])  # languages written with thousands
 _WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # languages that write none between words
 MAX_REPEATED = 4
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _STAND_IN = "\ue000"
 """A character of no vocabulary, behind which a part of a word is encoded as it stands."""
 
@@ -162,62 +157,6 @@ class SentencePieceVocabulary(Vocabulary):
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])
-
-
-def restore_model(contents: Mapping[str, Any]) -> bytes:
-    """Returns the SentencePiece model that a `tokenizer.json` was made from, as the bytes of a file.
-
-    `model.tokenizer` writes that file beside spiece.model. Programs that save a model again, such as `save_pretrained`,
-    keep tokenizer.json and drop spiece.model.
-
-    It has the same pieces, ids and normalisation, and gives every text the same ids. What SentencePiece records of its
-    training is lost, also the language, so the bytes differ from those of the first file.
-
-    Args:
-        contents: of tokenizer.json.
-    Raises:
-        ValueError: it holds no unigram vocabulary.
-    """
-    model = contents.get("model")
-    pieces = model.get("vocab") if isinstance(model, Mapping) and model.get("type") == "Unigram" else None
-    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
-        raise ValueError("is not a SentencePiece or WordPiece vocabulary: it holds no list of pieces with scores")
-    steps = list(_steps(contents.get("normalizer")))
-    proto = model_proto.ModelProto()
-    kinds = model_proto.ModelProto.SentencePiece
-    has_bytes = isinstance(model, Mapping) and model.get("byte_fallback") is True
-    for number, (piece, score) in enumerate(pieces):
-        if number < len(SPECIAL_PIECES):
-            kind = kinds.UNKNOWN if number == UNK_ID else kinds.CONTROL
-        elif has_bytes and score == 0 and _BYTE.fullmatch(piece):
-            kind = kinds.BYTE
-        else:  # the scores of trained pieces are logarithms of probabilities, which are below 0
-            kind = kinds.NORMAL if score < 0 else kinds.USER_DEFINED
-        proto.pieces.add(piece=piece, score=score, type=kind)
-    trained = proto.trainer_spec
-    trained.vocab_size, trained.byte_fallback = len(pieces), has_bytes
-    trained.unk_id, trained.pad_id, trained.bos_id, trained.eos_id = UNK_ID, PAD_ID, _NO_ID, _NO_ID
-    trained.pad_piece, trained.unk_piece = SPECIAL_PIECES[PAD_ID], SPECIAL_PIECES[UNK_ID]
-    maps = (str(step.get("precompiled_charsmap")) for step in steps if step.get("type") == "Precompiled")
-    proto.normalizer_spec.precompiled_charsmap = base64.b64decode(next(maps, ""))
-    types = {str(step.get("type")) for step in steps}
-    normalization = Normalization(keep_case="Lowercase" not in types, keep_accents="NFKD" not in types)
-    if types & {"NFKD", "NFKC"} and normalization != ALBERT_NORMALIZATION:  # others are not ours
-        proto.normalizer_spec.name = normalization.name
-    return proto.SerializeToString(deterministic=True)
-
-
-def _steps(normalizer: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields a normaliser of tokenizer.json and the steps inside of it."""
-    if isinstance(normalizer, Mapping):
-        yield normalizer
-        parts = normalizer.get("normalizers")
-        for part in parts if isinstance(parts, list) else []:
-            yield from _steps(part)
-
-
-def _is_piece(entry: Any) -> bool:
-    return isinstance(entry, list) and [type(part) for part in entry] in ([str, float], [str, int])
 
 
 def default_coverage(language: str) -> float:

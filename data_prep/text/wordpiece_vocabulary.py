@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from common.files.json_files import read_object
-from common.normalization import Normalization
+from data_prep.text.normalize import Normalization
 from data_prep.text.vocabulary import TOKENIZER_FILE, SpecialPieces, Vocabulary
 
 UNKNOWN = "[UNK]"

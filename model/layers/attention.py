@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model.config import AlbertConfig, ExecutionOptions, flash_supports
 from model.layers.processor import Linear, attend_by_products, attend_per_sequence, linear
+from model.layers.torch_operators import flash_attention
 
 MAX_MASKED_LENGTH = 128
 """On a CPU, rows of at most this many positions use the masked kernel. One product for each sequence is slower for
@@ -110,7 +111,9 @@ def attend(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tens
         context = attend_per_sequence(projected.flatten(0, 1), pattern.lengths, dropout)  # (T, heads, D)
         return context.unflatten(0, (rows, length))  # (B, S, heads, D)
     if pattern.cu_seqlens is not None:
-        context = attend_variable_length(projected.flatten(0, 1), pattern.cu_seqlens, length, dropout)  # (T, heads, D)
+        # FlashAttention takes the tokens of all rows as one long row.
+        query, key, value = projected.flatten(0, 1).unbind(1)  # (T, heads, D) each
+        context = flash_attention(query, key, value, pattern.cu_seqlens, length, dropout)  # (T, heads, D)
         return context.unflatten(0, (rows, length))  # (B, S, heads, D)
     query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D) each
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
@@ -121,30 +124,6 @@ def attend(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tens
         with sdpa_kernel(MASKED):
             context = functional.scaled_dot_product_attention(query, key, value, pattern.mask, dropout)
     return context.transpose(1, 2)  # (B, S, heads, D)
-
-
-def attend_variable_length(projected: Tensor, cu_seqlens: Tensor, max_length: int, dropout: float) -> Tensor:
-    """Computes softmax(query key^T / sqrt(D)) value inside each sequence, with `dropout`, by FlashAttention on a GPU.
-
-    The kernel takes the tokens of all rows as one long row, and where each sequence of it begins. The host makes these
-    offsets with the batch (`pipeline/data/packed_rows.py`).
-
-    Args:
-        projected: fp16 or bf16 (T, 3, heads, D), query, key and value.
-        cu_seqlens: int32 (N + 1,), see `EncoderInputs`.
-        max_length: a bound on the length of a sequence.
-
-    Returns:
-        (T, heads, D). Saved for the backward pass: the projections, the result, and one fp32 number for each token
-        and head.
-    """
-    query, key, value = projected.unbind(1)  # (T, heads, D) each
-    scale = query.shape[-1] ** -0.5
-    # torch.nn.attention.varlen calls the same operator, but without its dropout.
-    context, *_ = torch.ops.aten._flash_attention_forward(
-        query, key, value, cu_seqlens, cu_seqlens, max_length, max_length, dropout, False, False, scale=scale
-    )  # (T, heads, D)
-    return context
 
 
 class FusedProjection(NamedTuple):

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from model.layers.torch_operators import HAS_ONEDNN, onednn_product, softmax_gradient
+
 
 def _is_intel() -> bool:
     """Whether Linux says that the first processor is Intel's. The whole file is slow to read on hosts of many cores."""
@@ -25,9 +27,7 @@ def _is_intel() -> bool:
         return False
 
 
-_USES_ONEDNN = (
-    torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") and not _is_intel()
-)
+_USES_ONEDNN = HAS_ONEDNN and not _is_intel()
 
 
 class Linear(nn.Linear):
@@ -52,7 +52,7 @@ class _OneDnnLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(inputs, weight)
-        return _product(inputs.flatten(0, -2), weight, bias).view(*inputs.shape[:-1], len(weight))  # (..., N)
+        return onednn_product(inputs.flatten(0, -2), weight, bias).view(*inputs.shape[:-1], len(weight))  # (..., N)
 
     @staticmethod
     @once_differentiable
@@ -60,15 +60,10 @@ class _OneDnnLinear(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors
         needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad
         above = gradient.flatten(0, -2)  # (T, N)
-        of_inputs = _product(above, weight.T).view(inputs.shape) if needs_inputs else None  # (..., K)
-        of_weight = _product(above.T, inputs.flatten(0, -2).T) if needs_weight else None  # (N, K)
+        of_inputs = onednn_product(above, weight.T).view(inputs.shape) if needs_inputs else None  # (..., K)
+        of_weight = onednn_product(above.T, inputs.flatten(0, -2).T) if needs_weight else None  # (N, K)
         of_bias = above.sum(0) if needs_bias else None  # (N,)
         return of_inputs, of_weight, of_bias
-
-
-def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Computes left right^T + bias: (T, K), (N, K) and (N,) to (T, N)."""
-    return torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")  # (T, N)
 
 
 def attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
@@ -130,8 +125,7 @@ class _AttentionPerSequence(torch.autograd.Function):
             if kept:
                 factor = kept[number] / (1.0 - ctx.dropout)  # (heads, N, N)
                 dropped, of_weights = (weights * factor).to(part.dtype), (of_weights * factor).to(part.dtype)
-            # The gradient of a softmax: w * (g - sum(w * g)).
-            of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, part.dtype)  # (heads, N, N)
+            of_scores = softmax_gradient(of_weights, weights)  # (heads, N, N)
             result[:, 0] = (torch.bmm(of_scores, key) * scale).transpose(0, 1)  # (N, heads, D)
             result[:, 1] = torch.bmm(of_scores.mT, query * scale).transpose(0, 1)  # (N, heads, D)
             result[:, 2] = torch.bmm(dropped.mT, above).transpose(0, 1)  # (N, heads, D)

@@ -22,6 +22,7 @@ from common.errors import UserError, one_line
 from common.files import atomic, outputs
 from common.text import format_duration, printable
 from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.tokenizer_json import tokenizer_files
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model import bert, checkpoint, huggingface
 from model.albert import ModelWithHead
@@ -113,7 +114,8 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
     in_layout = task is None or task.kind.architecture is not None
     if in_layout:
         restore_file_ids(model, vocabulary)
-        huggingface.save(model, directory, vocabulary_file, head)
+        files = tokenizer_files(vocabulary, model.config.max_position_embeddings)
+        huggingface.save(model, directory, files, head)
         if task is None:
             write_pooling(directory, model.config.hidden_size, model.config.max_position_embeddings)
         form = "in the Hugging Face layout"

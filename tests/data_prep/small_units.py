@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from common.normalization import Normalization
 from data_prep.__main__ import entry
 from data_prep.corpus import work_units
 from data_prep.jobs import extract, make_shards, train_vocabulary
 from data_prep.sources import wikipedia
+from data_prep.text.normalize import Normalization
 
 
 def begin_unit() -> None:

@@ -20,6 +20,7 @@ import albert_pretraining as albert
 from albert_pretraining import api
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import open_shards
+from data_prep.text.tokenizer_json import tokenizer_files
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline.data.collate import Batch, BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
@@ -146,7 +147,7 @@ def test_a_masked_language_model_of_transformers_has_our_loss(corpus, tmp_path):
     torch.manual_seed(0)
     vocabulary = albert.Shards(corpus.train).vocabulary
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", vocab_size=len(vocabulary))).eval()
-    huggingface.save(model, tmp_path / "export", corpus.train / "spiece.model")
+    huggingface.save(model, tmp_path / "export", tokenizer_files(vocabulary, model.config.max_position_embeddings))
     theirs = transformers.AlbertForMaskedLM.from_pretrained(tmp_path / "export").eval()
     pairs = np.array([len(row.documents) for row in open_shards(corpus.train)])
     rows = [*np.flatnonzero(pairs > 1)[:4].tolist(), *np.flatnonzero(pairs == 1)[:4].tolist()]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from data_prep.corpus import fingerprints
-from data_prep.corpus.fingerprints import BANDS, ROWS, Fingerprinter, same, skeleton
+from data_prep.corpus.fingerprints import BANDS, ROWS, Fingerprinter, same
+from data_prep.corpus.word_runs import skeleton
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
 

@@ -1,9 +1,7 @@
-"""`shards` leaves out what is similar to held-out documents, and what overlaps with the files of tasks."""
+"""`shards` leaves out what is similar to held-out documents."""
 
 import itertools
 import json
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,8 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus import overlaps, word_runs
 from data_prep.corpus.documents import Document
-from data_prep.corpus.fingerprints import plain, skeleton
-from data_prep.corpus.word_runs import RunReader
+from data_prep.corpus.word_runs import RunReader, skeleton
 from data_prep.format import shards
-from data_prep.sources.records import task_texts
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
 from tests.data_prep.corpus.test_dedup import text_of, write
@@ -38,17 +34,14 @@ def shards_of(out: Path, vocabulary: Path, *options: object) -> list[dict[str, A
     texts=st.lists(st.text(alphabet="abb Bk1é.-—中が\0\nßΣﬂ\u2028“😀", max_size=30), max_size=8),
     length=st.integers(1, 5),
     piece=st.integers(1, 40),
-    spell=st.sampled_from([plain, skeleton]),
 )
-def test_runs_are_those_of_each_text_alone(
-    texts: list[str], length: int, piece: int, spell: Callable[[str], str]
-) -> None:
+def test_runs_are_those_of_each_text_alone(texts: list[str], length: int, piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_runs, "_PIECE_CHARACTERS", piece)
-        runs = RunReader(length, spell).read(texts)
+        runs = RunReader(length).read(texts)
     hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
     numbers, inside = runs.texts_of(np.arange(len(hashes)))
-    expected = [(number, run) for number, text in enumerate(texts) for run in runs_of(text, length, spell)]
+    expected = [(number, run) for number, text in enumerate(texts) for run in runs_of(text, length)]
     assert numbers[inside].tolist() == [number for number, _ in expected]
     assert runs.sizes.tolist() == [sum(number == one for one, _ in expected) for number in range(len(texts))]
     hash_of = {run: value for value, (_, run) in zip(hashes[inside].tolist(), expected)}
@@ -56,13 +49,13 @@ def test_runs_are_those_of_each_text_alone(
     assert len(set(hash_of.values())) == len(hash_of)
 
 
-def runs_of(text: str, length: int, spell: Callable[[str], str] = skeleton) -> list[tuple[str, ...]]:
+def runs_of(text: str, length: int) -> list[tuple[str, ...]]:
     """Returns the runs of words of a text by their definition."""
     for divider in "-—\0":
         text = text.replace(divider, " ")
     for sign in "中が":
         text = text.replace(sign, f" {sign} ")
-    words = [word.replace("ς", "σ") for word in map(spell, text.split()) if word]
+    words = [word.replace("ς", "σ") for word in map(skeleton, text.split()) if word]
     return [tuple(words[n : n + length]) for n in range(len(words) - length + 1)]
 
 
@@ -83,7 +76,7 @@ def test_similar_documents_are_those_of_all_comparisons() -> None:
             enough = len(own) <= len(others) or common >= 16
             if shorter and common >= (0.2 if shorter >= 1000 else 0.5) * shorter and enough:
                 expected[number] = owner
-    reader = RunReader(8, skeleton)
+    reader = RunReader(8)
     found = overlaps.most_similar(overlaps.Index.of(reader.read(held_out)), reader.read(documents))
     assert found == expected
     assert 15 < len(found) < 45
@@ -143,49 +136,6 @@ def test_a_few_words_of_a_held_out_document_make_no_book_similar(vocabulary_file
     documents = write(tmp_path / "documents", [book, line], [held_out])
     (found,) = shards_of(tmp_path / "set", vocabulary_file, "--documents", documents)
     assert found["removed"] == ["documents", "same line"]
-
-
-WORDS = "the quick brown fox jumps over thirty lazy dogs near a quiet river bank today"
-TASKS = {
-    "glue/RTE/train.tsv": f"index\tsentence1\tsentence2\tlabel\n0\tIt is so.\t{WORDS}.\tentailment\n",
-    "squad/train-v1.1.json": json.dumps({"data": [{"paragraphs": [{"context": f"So: {WORDS.upper()}!", "qas": []}]}]}),
-    "race/high/1.txt": json.dumps({"article": f"One.\n\nTwo. {WORDS}", "answers": ["A"], "id": "high1.txt"}),
-    "race/lines.jsonl": '{"article": "None."}\n' + json.dumps({"article": WORDS}) + "\n",
-    "mine.csv": f"{WORDS}\r\n",
-}
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_task_files_are_read_as_they_are(vocabulary_file: Path, tmp_path: Path, name: str) -> None:
-    path = tmp_path / "tasks" / name
-    path.parent.mkdir(parents=True)
-    path.write_text(TASKS[name], encoding="utf-8")
-    words = WORDS.split()
-    train = [Document(f"other-{n}", "", text_of(n)) for n in range(5)]
-    for count in (12, 13):
-        inside = "“" + ", ".join(words[1 : 1 + count]).replace("brown", "BROWN") + "”"
-        train.append(Document(f"shares {count}", "", f"{text_of(90)} {inside} {text_of(91)}"))
-    documents = write(tmp_path / "documents", train, [])
-    flags = ("--documents", documents, "--not-in", tmp_path / "tasks")
-    lines = shards_of(tmp_path / "set", vocabulary_file, *flags)
-    assert lines == [{"removed": ["documents", "shares 13"], "task_file": f"tasks/{name}"}]
-    assert shards.open_shards(tmp_path / "set").manifest.counts.in_tasks_left_out == 1
-    lines = shards_of(tmp_path / "twelve", vocabulary_file, *flags, "--not-in-words", 12)
-    assert sorted(line["removed"][1] for line in lines) == ["shares 12", "shares 13"]
-    path.write_text(TASKS[name].replace("river", "rapid").replace("RIVER", "RAPID"), encoding="utf-8")
-    with pytest.raises(UserError, match="overlaps_digest is"):
-        shards_of(tmp_path / "set", vocabulary_file, *flags)
-
-
-def test_what_holds_no_task_is_named(vocabulary_file: Path, tmp_path: Path) -> None:
-    documents = write(tmp_path / "documents", [Document("a", "", text_of(1))], [])
-    (tmp_path / "tasks").mkdir()
-    with zipfile.ZipFile(tmp_path / "tasks" / "RTE.zip", "w") as archive:
-        archive.writestr("RTE/train.tsv", WORDS)
-    with pytest.raises(UserError, match=r"tasks holds no \.tsv, \.csv, \.txt, \.json or \.jsonl file of a task"):
-        shards_of(tmp_path / "set", vocabulary_file, "--documents", documents, "--not-in", tmp_path / "tasks")
-    (tmp_path / "tasks" / "noise.txt").write_bytes(bytes(range(256)) * 9 + b"{" * 100_000)
-    assert isinstance(list(task_texts(tmp_path / "tasks" / "noise.txt")), list)
 
 
 def test_an_interrupted_search_goes_on(vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

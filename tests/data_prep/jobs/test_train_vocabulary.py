@@ -79,7 +79,6 @@ def test_a_sample_is_reproducible_and_described(
         vocab(documents_directory, tmp_path / f"{name}.model", "--sentences", "1000", "--seed", seed)
     printed = capsys.readouterr().out
     assert "training 300 pieces on 1,000 of 3," in printed
-    assert "note: this is a vocabulary for trials" in printed
     a, b, c = ((tmp_path / f"{name}.model").read_bytes() for name in "abc")
     assert a == b
     assert a != c

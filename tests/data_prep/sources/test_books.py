@@ -144,10 +144,10 @@ def test_a_tree_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"text": "It was so."}\n{"text": "And so it stayed."}\n', "JSON"),
-        ('\n[\n "It was so.",\n "And so it stayed."\n]\n', "JSON"),
-        ("<!DOCTYPE html>\n<p>It was so.</p>", "HTML or XML"),
-        ('<?xml version="1.0"?><p>It was so.</p>', "HTML or XML"),
+        ('{"text": "It was so."}\n{"text": "And so it stayed."}\n', "JSON, HTML or XML"),
+        ('\n[\n "It was so.",\n "And so it stayed."\n]\n', "JSON, HTML or XML"),
+        ("<!DOCTYPE html>\n<p>It was so.</p>", "JSON, HTML or XML"),
+        ('<?xml version="1.0"?><p>It was so.</p>', "JSON, HTML or XML"),
         ("[1] A note.\n\nIt was so.", None),
         ("{It was so}, he said.", None),
     ],

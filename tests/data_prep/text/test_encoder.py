@@ -6,9 +6,8 @@ import sentencepiece
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from common.normalization import Normalization
 from data_prep.text import text_encoder as encoder_module
-from data_prep.text.normalize import normalize, normalize_word
+from data_prep.text.normalize import Normalization, normalize, normalize_word
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import UNK_ID, Vocabulary

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.normalization import Normalization
-from data_prep.text.normalize import normalize
+from data_prep.text.normalize import Normalization, normalize
 
 
 def reference(text: str) -> str:

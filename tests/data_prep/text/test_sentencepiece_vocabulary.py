@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
-from common.normalization import Normalization
 from data_prep.text.load_vocabulary import load_vocabulary
-from data_prep.text.normalize import normalize
+from data_prep.text.normalize import Normalization, normalize
 from data_prep.text.sentencepiece_vocabulary import (
     SPECIAL_PIECES,
     SentencePieceVocabulary,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 from tokenizers import Tokenizer
 
-from common.normalization import Normalization
 from data_prep.text.load_vocabulary import load_vocabulary
-from data_prep.text.normalize import normalize
+from data_prep.text.normalize import Normalization, normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
+from data_prep.text.tokenizer_json import tokenizer_files
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining, huggingface
 from pipeline.finetuning import predictor
@@ -75,8 +75,9 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         trained = train_sentencepiece(iter([line for line in sentences + words if line]), 390, kind, "de,ru", *options)
         path.write_bytes(trained.serialized)
     directory = tmp_path_factory.mktemp("export")
-    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=390)), directory, path)
-    assert (directory / "spiece.model").read_bytes() == path.read_bytes()
+    vocabulary = load_vocabulary(path)
+    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=390)), directory, tokenizer_files(vocabulary, 40))
+    assert (directory / "spiece.model").read_bytes() == vocabulary.serialized
     return directory
 
 
@@ -190,16 +191,8 @@ def test_special_tokens_pairs_and_masks(directory: Path, vocabulary: Vocabulary,
         assert predictor.encode(vocabulary, text) == theirs(text)["input_ids"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("spiece.model", "has 390 pieces, but"), ("none", "does not exist"), ("config.json", "is no SentencePiece model")],
-)
-def test_another_vocabulary_is_refused_before_anything_is_written(
-    name: str, message: str, directory: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "vocabulary.model"
-    if (directory / name).exists():
-        path.write_bytes((directory / name).read_bytes())
-    with pytest.raises(ValueError, match=message):
-        huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=391)), tmp_path / "export", path)
+def test_another_vocabulary_is_refused_before_anything_is_written(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    model = AlbertForPreTraining(tiny_config(vocab_size=391))
+    with pytest.raises(ValueError, match="has 390 pieces, but"):
+        huggingface.save(model, tmp_path / "export", tokenizer_files(vocabulary, 40))
     assert not (tmp_path / "export").exists()
