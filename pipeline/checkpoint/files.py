@@ -25,7 +25,6 @@ from pipeline.checkpoint.checkpoint_manifest import (
     DamagedCheckpoint,
     as_damage,
     check,
-    check_file,
     read_content,
 )
 from pipeline.checkpoint.retention import find_latest
@@ -90,10 +89,7 @@ def verify_share(tag: Path, rank: int, world_size: int) -> VerifiedCheckpoint:
 
     Raises DamagedCheckpoint: one of them does not match.
     """
-    manifest = CheckpointManifest.read(tag)
-    files = sorted(manifest.files, key=lambda file: file.name)
-    for file in [*files[rank::world_size], *(file for file in files if file.name == STATE)]:
-        check_file(tag, file)
+    manifest = check(tag, share=slice(rank, None, world_size))
     return VerifiedCheckpoint(tag, manifest, read_state(tag))
 
 

@@ -59,13 +59,7 @@ class SaveFailed(Exception):
 
 
 class Saved(NamedTuple):
-    """A checkpoint that is complete.
-
-    Attributes:
-        step: of the checkpoint.
-        seconds: that copying, writing and publishing took, without the steps of training in between.
-        blocked_seconds: in which training stood on this rank.
-    """
+    """A complete checkpoint; the seconds that its making took, and those of them in which training stood."""
 
     step: int
     seconds: float
@@ -88,9 +82,9 @@ class Saver:
     """Saves checkpoints of one engine, one at a time.
 
     Args:
-        control: of the ranks of `engine`.
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
-        keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
+        keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are
+            deleted.
         milestones: steps whose checkpoints are never deleted.
         scored_on: digest of the data of the scores, see `CheckpointManifest`.
     """
@@ -196,7 +190,6 @@ class Saver:
 
 
 def _run(function: Callable[[], T], in_thread: bool) -> "Future[T]":
-    """Runs `function` in a thread, or at once."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -307,7 +300,6 @@ def _load_tensors(engine: Engine, control: ControlGroup, tag: Path) -> VerifiedC
 
 
 def _list(directory: Path) -> list[str]:
-    """The names of the checkpoints, newest first, after cleaning up."""
     if not directory.is_dir():
         return []
     retention.clean_up_interrupted(directory)
@@ -315,7 +307,6 @@ def _list(directory: Path) -> list[str]:
 
 
 def _check_model(checkpoint: VerifiedCheckpoint, slices: Sequence[TensorSlice]) -> None:
-    """Raises UserError unless the checkpoint has the model's tensors, in their shapes."""
     here = {tensor.name: tensor.shape for tensor in slices}
     there = {name: tensor.shape for name, tensor in checkpoint.manifest.tensors.items()}
     for name in sorted(set(here) | set(there)):

@@ -19,9 +19,7 @@ class EngineConfig:
         train_batch_size: rows in a step, over all ranks, without empty ones.
         micro_batch_size: rows in a micro-step of one rank; the last micro-batches of a step may hold fewer.
         accumulation_steps: micro-steps in a step, the same on all ranks.
-        world_size: number of ranks.
         device: name of the hardware, see `Hardware`.
-        optimizer: the type in the optimizer block.
         learning_rate: the peak, from the optimizer block.
         notes: what differs from the JSON and why, one line each.
     """
@@ -57,7 +55,7 @@ class EngineConfig:
         """The part of a step's computation that the empty rows cost, from 0 to 1."""
         return self.empty_rows / self.computed_rows
 
-    def identity(self) -> dict[str, Any]:
+    def decisive(self) -> dict[str, Any]:
         """What a resume must not change: the part that decides the results."""
         return {
             "train_batch_size": self.train_batch_size,

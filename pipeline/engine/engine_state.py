@@ -158,10 +158,7 @@ def _dynamic_loss_scaler(engine: DeepSpeedEngine) -> Any | None:
 
 
 def weights_checksum(engine: DeepSpeedEngine) -> str:
-    """The checksum of the model's weights on this rank; "" at ZeRO stage 3, where no rank holds those of another one.
-
-    Waits for the device.
-    """
+    """The checksum of the model's weights on this rank; "" at stage 3, where no rank has all. Waits for the device."""
     if zero_layout.stage(engine) == 3:
         return ""
     checksum = xxhash.xxh3_64()

@@ -105,8 +105,7 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
 
     runtime/utils.py, `clip_grad_norm_`, sums squares in fp32, where the other stages use float64. On a CPU the norm is
     7e-5 off for a tensor of 4 million elements and 5e-3 for 67 million. The engine does not keep the norm, and computes
-    none where the JSON does not clip (runtime/engine.py, `_take_model_step`). `bf16_optimizer.py` has the same
-    inaccuracy, but it is below bf16's own rounding.
+    none where the JSON does not clip (runtime/engine.py, `_take_model_step`).
     """
     if engine.zero_optimization_stage() > 0 or engine.fp16_enabled() or engine.bfloat16_enabled():
         return

@@ -111,13 +111,11 @@ class Deadline:
 
     The time of a run is the wall-clock time of all its starts up to their last checkpoints. The hours of training are
     the limit minus a reserve: 1.25 times the longest step, evaluation and save so far, measured anew at each start.
-    These count twice, once for the end of the run and once for what happens before the clock is read again; a step
-    once more, because the clock is read before the end of the step before; an export as much as a save.
+    These count twice, once for the end of the run and once for what happens before the clock is read again; a step once
+    more, because the clock is read before the end of the step before; an export as much as a save.
 
     Args:
         hours: the limit; None for none, and then the progress stays 0.
-        steps: of the run.
-        save_seconds: what a save is expected to take.
         first: step that the run begins at, which is that of the branch. The hours are for the steps from there on.
     """
 
@@ -155,9 +153,9 @@ class Deadline:
 
 
 class Divergence:
-    """Keeps the loss of each step on the device, and judges it at logged lines and saves.
+    """Keeps the loss of each step on the device, and judges it where the host reads from the device anyway.
 
-    There the host reads from the device anyway. Weights whose last loss is not finite are not saved.
+    Weights whose last loss is not finite are not saved.
     """
 
     def __init__(self, run: TrainingRun) -> None:

@@ -66,11 +66,9 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
 
     WarmupLR stays at its peak after the warm-up, WarmupDecayLR falls linearly to its `warmup_min_lr`, WarmupCosineLR
     along half a cosine to `cos_min_ratio` times the peak. WarmupStableDecay is not DeepSpeed's: it stays at its peak
-    and falls to 0 in the last `decay_num_steps` steps, see `decay`. Raises UserError: an unknown type or parameter, or
-    a warm-up that is longer than the run.
+    and falls to 0 in the last `decay_num_steps` steps, see `decay`.
 
     Args:
-        block: `{"type": one of KINDS, "params": {...}}` with DeepSpeed's names.
         peak: learning rate of the optimizer block.
         warmup_steps: of the command line; None for the block's, or 2.5 % of the steps (the paper's) without one.
         total_steps: length of the run; the block's `total_num_steps` is ignored.

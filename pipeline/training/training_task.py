@@ -23,14 +23,8 @@ if TYPE_CHECKING:
 class TrainingTask(ABC):
     """One run: its settings, its model, its data, its loss and its evaluation.
 
-    It is made when the command line is checked, and knows no data until `open`. A batch is a NamedTuple of numpy
-    arrays, whose fields are the arguments of the model.
-
-    Attributes:
-        settings: of the run.
-        vocabulary: of the model, for the run's directory.
-        initial: the trained model of --init; None for random weights.
-        control: the ranks; set by `open`.
+    It is made when the command line is checked, and knows no data until `open`, which also sets `control`. A batch is a
+    NamedTuple of numpy arrays, whose fields are the arguments of the model. `initial` is the model of --init.
     """
 
     settings: RunSettings
