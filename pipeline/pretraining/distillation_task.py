@@ -18,7 +18,7 @@ from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.pretraining.student import Teacher, start_as_teacher
-from pipeline.training.evaluations import Evaluation, Pace
+from pipeline.training.evaluations import Evaluation, Monitor
 from pipeline.training.step_metrics import Meter, sum_over_ranks
 from pipeline.training.training_run import Callback, TrainingRun
 
@@ -108,10 +108,10 @@ class Distillation(PreTraining):
         loss = sum(self.teacher.loss[name] * mean for name, mean in means.items())
         return metrics | {"loss": loss, "interval_tokens": int(totals.tokens)}
 
-    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
+    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor) -> dict[str, Any]:
         meter = Meter(DistillationTotals, engine.device)
         rows = self.settings.engine.micro_batch_size
-        for tensors, output in evaluation.outputs_of(engine, collator, self.control, rows, limit, pace):
+        for tensors, output in evaluation.outputs_of(engine, collator, self.control, rows, limit, wrap):
             meter.add(self.sums(output, tensors))
         (totals,) = sum_over_ranks(self.control, meter.totals())
         return self.summarise(totals)

@@ -18,7 +18,7 @@ from pipeline.data.collate import Collator, Objective
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed.control import ControlGroup
 from pipeline.tasks.metrics import wilson_interval
-from pipeline.training.evaluations import Pace, without_pauses
+from pipeline.training.evaluations import Monitor, unmonitored
 from pipeline.training.step_metrics import Meter, sum_over_ranks
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def evaluate(
     control: ControlGroup,
     micro_batch_size: int,
     limit: int | None = None,
-    pace: Pace = without_pauses,
+    wrap: Monitor = unmonitored,
 ) -> dict[str, Any]:
     """Evaluates `engine` on rows of `collator`, each once, and leaves it in training mode. Collective.
 
@@ -119,14 +119,14 @@ def evaluate(
     Args:
         collator: its objective is the model's; `loss` and the MLM metrics are those of the rows that it draws.
         limit: number of rows, see `collate.evaluation`; None for all rows.
-        pace: every batch passes through it.
+        wrap: every batch passes through it.
     Returns:
         The metrics `loss`, `mlm_loss`, `mlm_accuracy` with its 95 % interval `mlm_accuracy_low` and
         `mlm_accuracy_high`, `mlm_unigram_entropy` (nats), `mlm_below_unigram` (from 0 to 1, by how much the MLM loss is
         below that entropy), and `predictions`. With a sentence loss also `sop_loss`,
         `sop_accuracy` with its interval, the same for `nsp`, and `pairs`.
     """
-    totals, frequencies = _pass(engine, collator, control, micro_batch_size, limit, pace)
+    totals, frequencies = _pass(engine, collator, control, micro_batch_size, limit, wrap)
     task = None if collator.objective == "mlm" else collator.objective
     metrics = summarise(totals, task)
     unigram_entropy = entropy(frequencies)
@@ -139,7 +139,7 @@ def evaluate(
     if task is not None:
         other = next(other for other in get_args(Objective) if other not in (task, "mlm"))
         as_other = replace(collator, objective=other)
-        of_other, _ = _pass(engine, as_other, control, micro_batch_size, limit, pace)
+        of_other, _ = _pass(engine, as_other, control, micro_batch_size, limit, wrap)
         for name, sums in ((task, totals), (other, of_other)):
             if sums.sentence_count:
                 metrics |= sentence_metrics(sums, name) | _interval(name, sums.sentence_correct, sums.sentence_count)
@@ -153,7 +153,7 @@ def _interval(name: str, correct: float, count: float) -> dict[str, float]:
 
 @torch.no_grad()
 def outputs_of(
-    engine: "Engine", collator: Collator, control: ControlGroup, micro_batch_size: int, limit: int | None, pace: Pace
+    engine: "Engine", collator: Collator, control: ControlGroup, micro_batch_size: int, limit: int | None, wrap: Monitor
 ) -> Iterator[tuple[dict[str, Tensor], Any]]:
     """Yields this rank's held-out batches on the device, with the output for each.
 
@@ -163,7 +163,7 @@ def outputs_of(
     count = collate.evaluation_batches(collator, control.world_size, micro_batch_size, limit)
     batches = collate.evaluation(collator, control.rank, control.world_size, micro_batch_size, limit)
     with contextlib.closing(prefetch(batches)) as made:
-        for batch in pace(made, count):
+        for batch in wrap(made, count):
             tensors = to_device(batch, engine.device)
             yield tensors, engine(**tensors)
     engine.train()
@@ -175,7 +175,7 @@ def _pass(
     control: ControlGroup,
     micro_batch_size: int,
     limit: int | None,
-    pace: Pace,
+    wrap: Monitor,
 ) -> tuple[PretrainingSums[float], Tensor]:
     """Evaluates the rows of `collator` with its objective. Collective.
 
@@ -184,7 +184,7 @@ def _pass(
     """
     meter = Meter(PretrainingSums, engine.device)
     frequencies = torch.zeros(len(collator.continues_word), dtype=torch.float64, device=engine.device)
-    for tensors, output in outputs_of(engine, collator, control, micro_batch_size, limit, pace):
+    for tensors, output in outputs_of(engine, collator, control, micro_batch_size, limit, wrap):
         meter.add(batch_sums(output, tensors["sequence_ids"]))
         labels = tensors["masked_labels"].flatten()  # (B * M,)
         # An unused label adds 0 at id 0, so that no shape depends on their number.

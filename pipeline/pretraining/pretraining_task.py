@@ -21,7 +21,7 @@ from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
 from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.pretraining.plateau import Plateau, context_free_losses
 from pipeline.settings.run_settings import PretrainSettings
-from pipeline.training.evaluations import Evaluation, Pace, without_pauses
+from pipeline.training.evaluations import Evaluation, Monitor, unmonitored
 from pipeline.training.training_run import Callback, Throughput, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
@@ -197,12 +197,12 @@ class PreTraining(TrainingTask):
         """Evaluates on two batches of each rank from each held-out directory. See `TrainingTask.try_evaluation`."""
         limit = SANITY_BATCHES * self.settings.engine.micro_batch_size * self.control.world_size
         whole = self._rows(self._limit)
-        tried = self._evaluate(engine, min(limit, self._limit or limit), without_pauses)
+        tried = self._evaluate(engine, min(limit, self._limit or limit), unmonitored)
         return tried, min(1.0, self._rows(limit) / whole)
 
-    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
+    def evaluate(self, engine: "Engine", wrap: Monitor) -> Evaluation:
         """Evaluates on the same rows every time: all, or those of `eval_batches`. The score is the MLM accuracy."""
-        return self._evaluate(engine, self._limit, pace)
+        return self._evaluate(engine, self._limit, wrap)
 
     @property
     def _limit(self) -> int | None:
@@ -215,17 +215,17 @@ class PreTraining(TrainingTask):
         counts = [len(collator.shards) for collator in self.held_out.values()]
         return sum(counts if limit is None else [min(limit, count) for count in counts])
 
-    def _evaluate(self, engine: "Engine", limit: int | None, pace: Pace) -> Evaluation:
+    def _evaluate(self, engine: "Engine", limit: int | None, wrap: Monitor) -> Evaluation:
         """Evaluates on up to `limit` rows of each held-out directory."""
         metrics: dict[str, Any] = {}
         for number, (name, collator) in enumerate(self.held_out.items()):
-            named = self._evaluate_rows(engine, collator, limit, pace)
+            named = self._evaluate_rows(engine, collator, limit, wrap)
             metrics |= {f"{name}/{key}": value for key, value in named.items()} if number else named
         return self._score(metrics)
 
-    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
+    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor) -> dict[str, Any]:
         rows = self.settings.engine.micro_batch_size
-        return evaluation.evaluate(engine, collator, self.control, rows, limit, pace)
+        return evaluation.evaluate(engine, collator, self.control, rows, limit, wrap)
 
     def _score(self, metrics: dict[str, Any]) -> Evaluation:
         objective = self.settings.objective

@@ -12,7 +12,7 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.initial_weights import InitialModel, InitialWeights
 from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
-from pipeline.training.evaluations import Evaluation, Pace
+from pipeline.training.evaluations import Evaluation, Monitor
 from pipeline.training.training_run import Callback, Throughput, TrainingRun
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ class TrainingTask(ABC):
         """
 
     @abstractmethod
-    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
-        """Evaluates, on the same data every time; every batch passes through `pace`. Collective.
+    def evaluate(self, engine: "Engine", wrap: Monitor) -> Evaluation:
+        """Evaluates, on the same data every time; every batch passes through `wrap`. Collective.
 
         It leaves the engine in training mode.
         """

@@ -14,7 +14,7 @@ from pipeline.data.collate import Batch, Collator, blank
 from pipeline.data.rng import dropout_seed
 from pipeline.pretraining import evaluation
 from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining
-from pipeline.training.evaluations import without_pauses
+from pipeline.training.evaluations import unmonitored
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
 
@@ -114,7 +114,7 @@ def test_an_evaluation_reads_its_batches_ahead_in_a_thread(monkeypatch):
     monkeypatch.setattr(Collator, "read", note_and_read)
     engine, control = make_model(), SimpleNamespace(rank=0, world_size=1)
     engine.device = torch.device("cpu")
-    found = list(evaluation.outputs_of(engine, collator(random_shards(count=6)), control, 2, None, without_pauses))
+    found = list(evaluation.outputs_of(engine, collator(random_shards(count=6)), control, 2, None, unmonitored))
     assert len(found) == len(readers) == 3
     assert threading.main_thread() not in readers
     assert engine.training
