@@ -37,8 +37,7 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     description = describe_groups(groups, config.optimizer)
     optimizer = optimizers.make_optimizer(config.json, groups)
     engine, *_ = deepspeed.initialize(model=model, config=settings, optimizer=optimizer)
-    # DeepSpeed uses its batch size to count samples only. It has demanded one that includes the empty rows.
-    engine._config.train_batch_size = config.train_batch_size
+    workarounds.count_real_rows(engine, config.train_batch_size)
     note = layout_check.attach(engine)
     return engine, "\n".join(filter(None, (description, note)))
 

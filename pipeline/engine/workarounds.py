@@ -56,6 +56,11 @@ def apply(engine: DeepSpeedEngine) -> None:
     skip_sums_of_one_rank(engine)
 
 
+def count_real_rows(engine: DeepSpeedEngine, train_batch_size: int) -> None:
+    """Makes the engine count samples without empty rows: it has demanded a batch size that includes them."""
+    engine._config.train_batch_size = train_batch_size
+
+
 def undo_first_step(engine: DeepSpeedEngine) -> None:
     """Undoes the optimizer step that stage 0 makes in bf16 before training, with gradients of zero.
 
