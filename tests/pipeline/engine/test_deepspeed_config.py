@@ -53,7 +53,7 @@ def test_what_deepspeed_gets_is_a_product_and_the_batch_stays_the_user_s():
     config = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "optimizer": LAMB}
     fitted = engine_config.fit(config, 5, CPU)
     assert [fitted.json[name] for name in SIZES] == [20, 2, 2]
-    assert (fitted.train_batch_size, fitted.empty_rows, fitted.empty_share) == (12, 8, 0.4)
+    assert (fitted.train_batch_size, fitted.empty_rows) == (12, 8)
     wanted = "12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation)"
     assert fitted.describe_batch("rows") == wanted
     assert engine_config.fit(config, 3, CPU).describe_batch("rows", "GPU") == "12 rows = 2 x 2 accumulated x 3 GPUs"
