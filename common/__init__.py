@@ -6,6 +6,7 @@ environment    numbers that launchers set
 gpus           what the system says of its GPUs, without torch
 progress_bar   a progress bar on a terminal, plain lines elsewhere
 text           counts, durations, Markdown tables, and text of others that is printed
+intervals      95 % intervals of proportions and other metrics
 rng            random numbers that depend on their key only
 files/         reads, writes, checks and replaces files safely
 normalization  which normalisation of text a vocabulary was trained on

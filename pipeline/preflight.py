@@ -37,6 +37,7 @@ from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
 from pipeline.engine.hardware import missing_for_compilation
 from pipeline.run.facts import Facts, differences, facts_of_host
+from pipeline.settings.declare import split_weight
 
 MAX_BYTES, MAX_SLOTS = 16 << 20, 1024
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 180
@@ -99,10 +100,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: Path | None) -> dict[str, Any]:
-    """What each host is asked, see `examine`. Raises UserError if the data are not even here."""
-    # A --data argument may have a weight.
-    named = [Path(name) if Path(name).is_dir() else Path(name.rpartition(":")[0] or name) for name in args.data]
-    for directory in (data := [*named, *args.eval_data]):
+    """What each host is asked. Raises UserError if the data are not even here."""
+    for directory in (data := [*(split_weight(name)[0] for name in args.data), *args.eval_data]):
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
     return {

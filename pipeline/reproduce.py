@@ -99,11 +99,6 @@ def check(args: argparse.Namespace, table: Table) -> None:
         raise UserError("--data and --eval-data are both needed; make shards with `python -m data_prep shards`")
     if args.additional_data is None and any(row.additional_data for row in table.pretrainings):
         raise UserError(f"table {table.name} has rows with more data; name its shards with --additional-data")
-    for name in ("data", "eval_data", "additional_data"):
-        directory = getattr(args, name)
-        if directory is not None and not (directory / "manifest.json").exists():
-            flag = name.replace("_", "-")
-            raise UserError(f"--{flag} {directory} holds no shards; make them with `python -m data_prep shards`")
 
 
 def commands(table: Table, args: argparse.Namespace, task_data: Mapping[str, Path]) -> dict[str, Command]:

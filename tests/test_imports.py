@@ -64,5 +64,5 @@ def test_what_is_read_from_a_package_is_there_in_a_new_process() -> None:
 
 
 def test_predicting_does_not_wait_for_deepspeed() -> None:
-    code = "import sys, pipeline.finetuning.predict_command; sys.exit('deepspeed' in sys.modules)"
+    code = "import sys, pipeline.finetuning.predictor, pipeline.predict; sys.exit('deepspeed' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False).returncode == 0

@@ -18,13 +18,12 @@ from benchmarks.study.training import Training
 from common.files import atomic, outputs
 from common.files.atomic import replacing
 from common.files.json_files import check_as
+from common.intervals import Interval
 from common.text import markdown_table
-from pipeline.analysis.comparison import difference_of, estimate_of
-from pipeline.analysis.finished_runs import member_directories, read_predictions
+from pipeline.analysis.comparison import difference_of, member_directories, read_predictions
 from pipeline.analysis.minimal_pairs import Result, read_result
 from pipeline.analysis.summary import sustained_speed
 from pipeline.settings.settings_file import read_settings
-from pipeline.tasks.metrics import Interval
 from pipeline.training.metrics_file import read_records
 
 RESAMPLES = 1000
@@ -110,7 +109,7 @@ def result_of(trained: Job, random: Job) -> TaskResult:
         rows, drawn = rng.integers(0, count, count), rng.integers(0, len(pairs), len(pairs))
         gains.append(statistics.fmean(pairs[seed][0](rows) for seed in drawn))
     low, high = np.percentile(gains, (2.5, 97.5))
-    estimates = [[estimate_of(task, one) for one in of_start] for of_start in runs]
+    estimates = [[task.estimate(one) for one in of_start] for of_start in runs]
     values = [statistics.fmean(one.value for one in of_start if one is not None) for of_start in estimates]
     first = estimates[0][0]
     assert first is not None, "dev sets have labels"

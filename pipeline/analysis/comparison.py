@@ -1,20 +1,22 @@
-"""Compares runs with the majority class and with the same model from random weights, with 95 % intervals.
+"""Finds fine-tuning runs that have ended, and compares them with the majority class and with random weights.
 
-All values are computed from the predictions of a run (`RUN/logits`), not read from its `results.json`.
+All values are computed from the predictions of a run (`RUN/logits`), with 95 % intervals, not read from its
+`results.json`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from common.errors import UserError
+from common.files.places import plain_name
+from common.intervals import Interval, bootstrap_interval
 from common.text import markdown_table
-from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
-from pipeline.tasks.features import Statistic
-from pipeline.tasks.metrics import Interval, bootstrap_interval
-from pipeline.tasks.task import Task
+from pipeline.checkpoint.results import RESULTS, ResultsRecord, read_results
+from pipeline.tasks.metrics import NOT_ABOVE
+from pipeline.tasks.own_tasks import task_of
+from pipeline.tasks.task import Statistic, Task
 
 TITLES = (
     *("run", "weights", "task", "split", "examples", "metric", "majority class", "random weights", "this run"),
@@ -22,40 +24,55 @@ TITLES = (
 )
 
 
-class Estimate(NamedTuple):
-    """A task's first metric on one split, in percent.
+@dataclass(frozen=True)
+class TaskRun:
+    """One fine-tuning run, or the summary of several seeds: its directory, its task, its `results.json`."""
 
-    Attributes:
-        value: the measured value.
-        interval: its 95 % interval.
-        majority: the metric of a model that always gives the most frequent answer. It says nothing if it is 0, as for
-            tags.
-    """
-
-    value: float
-    interval: Interval
-    majority: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.1f} ({self.interval[0]:.1f} to {self.interval[1]:.1f})"
+    directory: Path
+    task: Task
+    results: ResultsRecord
 
     @property
-    def exceeds_majority(self) -> bool:
-        """Whether all of the interval lies above the majority class."""
-        return self.interval[0] > self.majority
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """Split to metric to value; of several seeds the median."""
+        metrics = self.results.median if self.results.seeds else self.results.metrics
+        assert metrics is not None  # `read_results` has checked it
+        return metrics
 
 
-def estimate_of(task: Task, predictions: Any, seed: int = 0) -> Estimate | None:
-    """The task's first metric on one split (SQuAD: F1); None if the labels are not known."""
-    kind, metric = task.kind, task.metrics[0]
-    if not predictions.labelled:
-        return None
-    every = np.arange(len(predictions))
-    value, majority = (
-        kind.statistic(task, metric, tested)(every) for tested in (predictions, kind.majority(task, predictions))
-    )
-    low, high = kind.interval(task, metric, predictions, seed)
-    return Estimate(100 * value, (100 * low, 100 * high), 100 * majority)
+def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
+    """Every fine-tuning run in or below `directories`, by path. A run of several seeds counts once, as their summary.
+
+    Raises UserError for a missing directory or a `results.json` that cannot be read.
+    """
+    ended: set[Path] = set()
+    for directory in directories:
+        if not directory.is_dir():
+            raise UserError(f"{directory} is no directory; name --output directories of pipeline.finetune")
+        ended |= {path.parent for path in directory.rglob(RESULTS)}
+    seeds = {directory for directory in ended if directory.name.startswith("seed-") and directory.parent in ended}
+    return [read_run(directory) for directory in sorted(ended - seeds)]
+
+
+def read_run(directory: Path) -> TaskRun:
+    """The run in a directory. Raises UserError if its `results.json` cannot be read."""
+    results: ResultsRecord = read_results(directory / RESULTS)
+    plain_name(results.task, directory / RESULTS)
+    return TaskRun(directory, task_of(results.task, results.own_task, directory / RESULTS), results)
+
+
+def member_directories(run: Path) -> list[Path]:
+    """The directories of `run` that hold logits: itself, or one for each seed. Raises UserError if there are none."""
+    members = [run] if (run / "logits").is_dir() else sorted(path.parent for path in run.glob("seed-*/logits"))
+    if not members:
+        raise UserError(f"{run} holds no logits; name an --output of pipeline.finetune that has ended")
+    return members
+
+
+def read_predictions(run: Path, task: Task) -> dict[str, Any]:
+    """The predictions of each split of one run, by name. Raises UserError for a file that is damaged."""
+    files = sorted((run / "logits").glob(f"*{task.kind.ending}"))
+    return {path.stem: task.kind.predictions.load(path) for path in files}
 
 
 def gain_of(task: Task, first: Any, second: Any, seed: int = 0) -> Interval:
@@ -77,11 +94,8 @@ def difference_of(task: Task, first: Any, second: Any) -> tuple[Statistic, int]:
     Raises ValueError as `gain_of`.
     """
     kind, metric = task.kind, task.metrics[0]
-    ours, theirs = (kind.statistic(task, metric, one) for one in (first, second.aligned(first)))
+    ours, theirs = (kind.statistic(task, metric, run) for run in (first, second.aligned(first)))
     return lambda rows: ours(rows) - theirs(rows), len(first)
-
-
-NOT_ABOVE = "not above the majority class"
 
 
 def verdict_of(weights: str, gain: Interval | None, exceeds_majority: bool = True) -> str:
@@ -125,13 +139,13 @@ def _rows(run: TaskRun, untrained: Mapping[str, Any]) -> Iterator[list[object]]:
     """The row of each labelled split of a run; `untrained` has the predictions of the model from random weights."""
     task, weights = run.task, "random" if run.results.random_weights else "pre-trained"
     for split, predictions in _first_predictions(run).items():
-        estimate = estimate_of(task, predictions)
+        estimate = task.estimate(predictions)
         if estimate is None:
             continue
         random, gain = None, None
         if split in untrained:
             try:
-                random, gain = estimate_of(task, untrained[split]), gain_of(task, predictions, untrained[split])
+                random, gain = task.estimate(untrained[split]), gain_of(task, predictions, untrained[split])
             except ValueError as error:
                 raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
         majority = f"{estimate.majority:.1f}" if estimate.majority else ""

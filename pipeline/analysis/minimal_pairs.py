@@ -1,26 +1,46 @@
-"""Minimal pairs of sentences, as in BLiMP: does a model find the acceptable sentence of a pair more likely?"""
+"""Minimal pairs of sentences, as in BLiMP: does a model find the acceptable sentence of a pair more likely?
 
+The score of a sentence is its pseudo-log-likelihood (Salazar et al., 2020): the sum over its tokens of
+log p(token | sentence with the token masked), in nats. So a sentence of T tokens is read T times, in copies with
+different masks.
+
+    plain         the token alone is masked. A word of several pieces scores too high: each piece tells the others
+    within-word   the later pieces of its word are masked, too (Kauf and Ivanova, 2023). A word ends before a blank
+
+Legend of the shapes: N sentences, T tokens of each without [CLS] and [SEP], B copies of a batch, V vocab_size.
+"""
+
+import contextlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from common.errors import UserError
 from common.files.json_files import Count, Positive, Probability, read_as
+from common.intervals import Interval
+from common.progress_bar import Progress
 from common.text import markdown_table
 from data_prep.sources.opening import COMPRESSED, visible_files
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import CLS_ID, MASK_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining
-from pipeline.analysis.sentence_scores import ScoreKind, score_sentences
+from pipeline.data.prefetch import prefetch
 from pipeline.tasks.files.tables import parse_json_lines, read_text
 from pipeline.tasks.kinds.row_packing import EncodedTexts
-from pipeline.tasks.metrics import Interval
+
+ScoreKind = Literal["within-word", "plain"]
+
+TOKENS_IN_BATCH = 8192
+"""Of copies that are computed together. All are equally long, so there is no padding, and no attention to leave out."""
+MAX_TOKENS_IN_CHUNK = 1 << 23
+"""Of copies that are made together."""
 
 GOOD, BAD = ("good", "sentence_good"), ("bad", "sentence_bad")
 PARADIGM, PHENOMENON = ("paradigm", "UID"), ("phenomenon", "linguistics_term")
@@ -49,8 +69,6 @@ class Outcome:
         paradigms, pairs: their numbers.
         accuracy: the share of pairs whose good sentence has the higher score; the mean over several paradigms.
         ties: pairs whose sentences have equal scores.
-        baseline, baseline_ties: the same, if the score is the sum of the log frequencies of the sentence's tokens. None
-            if the vocabulary has no frequencies.
     """
 
     phenomenon: str | None
@@ -59,8 +77,6 @@ class Outcome:
     pairs: Positive
     accuracy: Probability
     ties: Count
-    baseline: Probability | None = None
-    baseline_ties: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -85,15 +101,12 @@ class Result:
     def table(self) -> str:
         """A Markdown table of the phenomena and the mean over all paradigms, in percent; then the numbers of ties."""
         rows = []
-        for one in (*self.phenomena, self.total):
-            accuracies = [f"{100 * share:.1f}" for share in (one.accuracy, one.baseline) if share is not None]
-            rows.append([one.phenomenon or "mean over paradigms", f"{one.paradigms:,}", f"{one.pairs:,}", *accuracies])
-        rows[-1][3] += " ({:.1f} to {:.1f})".format(*(100 * bound for bound in self.interval))
-        titles = ["phenomenon", "paradigms", "pairs", "accuracy", "word frequencies"][: len(rows[0])]
-        ties = f"ties, counted as wrong: {self.total.ties:,}"
-        if self.total.baseline_ties is not None:
-            ties += f"; by word frequencies {self.total.baseline_ties:,}"
-        return f"{markdown_table(titles, rows, 'lrrrr'[: len(titles)])}\n\n{ties}"
+        for each in (*self.phenomena, self.total):
+            name = each.phenomenon or "mean over paradigms"
+            rows.append([name, f"{each.paradigms:,}", f"{each.pairs:,}", f"{100 * each.accuracy:.1f}"])
+        rows[-1][3] = f"{rows[-1][3]} ({100 * self.interval[0]:.1f} to {100 * self.interval[1]:.1f})"
+        table = markdown_table(["phenomenon", "paradigms", "pairs", "accuracy"], rows, "lrrr")
+        return f"{table}\n\nties, counted as wrong: {self.total.ties:,}"
 
 
 def read_result(path: Path) -> Result:
@@ -116,10 +129,6 @@ def read_pairs(path: Path, limit: int | None = None) -> list[Pair]:
         files = [file for file, name in visible_files(path, _FILE.search) if "/" not in name]
         if not files:
             raise UserError(f"{path} holds no .jsonl file; name the directory of BLiMP's files, or one file")
-        names: dict[str, str] = {}
-        for file in files:
-            if (first := names.setdefault(_FILE.sub("", file.name), file.name)) != file.name:
-                raise UserError(f"{file} holds the pairs of {first} again; remove one")
     pairs: list[Pair] = []
     counts: Counter[tuple[str, str]] = Counter()
     for file in files:
@@ -154,42 +163,23 @@ def evaluate(
     """Scores the sentences of at least one pair. `source` names the model in the result. See `score_sentences`."""
     sentences = [sentence for pair in pairs for sentence in pair[:2]]
     scores = score_sentences(model, vocabulary, sentences, kind).reshape(-1, 2)  # (N, 2)
-    baseline = frequency_scores(vocabulary, sentences)
-    return summarise(pairs, source, kind, scores, None if baseline is None else baseline.reshape(-1, 2))
+    return summarise(pairs, source, kind, scores)
 
 
-def frequency_scores(vocabulary: Vocabulary, sentences: Sequence[str]) -> NDArray[np.float64] | None:
-    """The sum of the log frequencies of each sentence's tokens, (N,); None if the vocabulary has no frequencies."""
-    frequencies, encoded = vocabulary.log_frequencies, EncodedTexts(vocabulary, sentences)
-    if frequencies is None:
-        return None
-    # Exact sums: the same tokens in another order are a tie.
-    return np.array([math.fsum(frequencies[encoded[index]]) for index in range(len(sentences))])
-
-
-def summarise(
-    pairs: Sequence[Pair],
-    source: str,
-    kind: ScoreKind,
-    scores: NDArray[np.float64],
-    baseline: NDArray[np.float64] | None = None,
-) -> Result:
-    """The result for the scores (N, 2) of the good and the bad sentence of each pair, and for those of the baseline."""
+def summarise(pairs: Sequence[Pair], source: str, kind: ScoreKind, scores: NDArray[np.float64]) -> Result:
+    """The result for the scores (N, 2) of the good and the bad sentence of each pair."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         groups[pair.phenomenon, pair.paradigm].append(number)
-    paradigms = [
-        Outcome(*name, 1, len(of), *_count(scores[of]), *((None, None) if baseline is None else _count(baseline[of])))
-        for name, of in sorted(groups.items())
-    ]
+    paradigms = [Outcome(*name, 1, len(of), *_count(scores[of])) for name, of in sorted(groups.items())]
     phenomena: dict[str | None, list[Outcome]] = defaultdict(list)
-    for one in paradigms:
-        phenomena[one.phenomenon].append(one)
+    for outcome in paradigms:
+        phenomena[outcome.phenomenon].append(outcome)
     return Result(
         source,
         kind,
         _mean(None, paradigms),
-        interval_of([one.accuracy for one in paradigms], [one.pairs for one in paradigms]),
+        interval_of([each.accuracy for each in paradigms], [each.pairs for each in paradigms]),
         tuple(_mean(name, of) for name, of in phenomena.items()),
         tuple(paradigms),
     )
@@ -203,19 +193,9 @@ def _count(scores: NDArray[np.float64]) -> tuple[float, int]:
 
 def _mean(phenomenon: str | None, of: Sequence[Outcome]) -> Outcome:
     """The outcome of several paradigms."""
-    baseline = None
-    if of[0].baseline is not None:
-        baseline = math.fsum(one.baseline or 0.0 for one in of) / len(of)
-    return Outcome(
-        phenomenon,
-        None,
-        len(of),
-        sum(one.pairs for one in of),
-        math.fsum(one.accuracy for one in of) / len(of),
-        sum(one.ties for one in of),
-        baseline,
-        None if baseline is None else sum(one.baseline_ties or 0 for one in of),
-    )
+    accuracy = math.fsum(each.accuracy for each in of) / len(of)
+    pairs, ties = sum(each.pairs for each in of), sum(each.ties for each in of)
+    return Outcome(phenomenon, None, len(of), pairs, accuracy, ties)
 
 
 def interval_of(accuracies: Sequence[float], pairs: Sequence[int]) -> Interval:
@@ -229,3 +209,86 @@ def interval_of(accuracies: Sequence[float], pairs: Sequence[int]) -> Interval:
     shares = (accuracy * count + 1) / (count + 2)  # (P,)
     margin = _NORMAL_95 * math.sqrt(np.sum(shares * (1 - shares) / count)) / len(count)
     return max(0.0, float(accuracy.mean()) - margin), min(1.0, float(accuracy.mean()) + margin)
+
+
+class _Chunk(NamedTuple):
+    """Sentences of T tokens each, and their copies."""
+
+    sentences: NDArray[np.int64]  # (N,) their numbers
+    tokens: NDArray[np.int64]  # (N, T)
+    copies: NDArray[np.int32]  # (N, T, T + 2) copy t is for token t
+
+
+@torch.no_grad()
+def score_sentences(
+    model: AlbertForPreTraining, vocabulary: Vocabulary, sentences: Sequence[str], kind: ScoreKind
+) -> NDArray[np.float64]:
+    """The pseudo-log-likelihood of each sentence, float64 (N,). Equal sentences are computed once.
+
+    Args:
+        model: in evaluation mode. On a GPU its fp32 matrices are multiplied in TF32.
+        vocabulary: of the model.
+    Raises:
+        UserError: a sentence has no tokens, or more than the model has positions.
+    """
+    distinct = list(dict.fromkeys(sentences))
+    encoded = _encode(vocabulary, distinct, model.config.max_position_embeddings)
+    device, scores = next(model.parameters()).device, np.empty(len(distinct))
+    with _fast_products(device), Progress("scoring", int(encoded.lengths.sum()), "tokens") as progress:
+        for chunk in prefetch(_chunks(encoded, vocabulary, kind)):
+            copies = torch.from_numpy(chunk.copies).to(device).flatten(0, 1)  # (N * T, T + 2)
+            count, length = chunk.tokens.shape
+            labels = torch.from_numpy(chunk.tokens).to(device).flatten()  # (N * T,)
+            positions = torch.arange(1, length + 1, device=device).repeat(count)  # (N * T,)
+            parts, size = [], max(1, TOKENS_IN_BATCH // (length + 2))
+            for ids, at, label in zip(*(column.split(size) for column in (copies, positions, labels))):
+                logits = model(ids.long(), masked_positions=at[:, None]).mlm_logits  # (B, 1, V)
+                parts.append(logits[:, 0].float().log_softmax(-1).gather(1, label[:, None]))  # (B, 1)
+                progress.update(len(ids))
+            # The only time that the host waits for the device.
+            scores[chunk.sentences] = torch.cat(parts).view(count, length).double().sum(1).cpu().numpy()
+    number = {sentence: index for index, sentence in enumerate(distinct)}
+    return scores[[number[sentence] for sentence in sentences]]
+
+
+def _encode(vocabulary: Vocabulary, sentences: Sequence[str], positions: int) -> EncodedTexts:
+    """The tokens of sentences. UserError: one has none, or more than `positions` with [CLS] and [SEP]."""
+    encoded = EncodedTexts(vocabulary, sentences)
+    for index in np.flatnonzero((encoded.lengths == 0) | (encoded.lengths > positions - 2)).tolist():
+        count, sentence = int(encoded.lengths[index]), repr(sentences[index][:60])
+        if count:
+            fault = f"has {count + 2:,} tokens, and the model {positions} positions; shorten it"
+        else:
+            fault = "has no token; correct it"
+        raise UserError(f"the sentence {sentence} {fault}, or remove its pair")
+    return encoded
+
+
+def _chunks(encoded: EncodedTexts, vocabulary: Vocabulary, kind: ScoreKind) -> Iterator[_Chunk]:
+    """Yields all sentences, the longest first: too little memory shows at once."""
+    starts_word = np.array([spelling.startswith(" ") for spelling in vocabulary.spellings])  # (V,)
+    for length in np.unique(encoded.lengths)[::-1].tolist():
+        group = np.flatnonzero(encoded.lengths == length)
+        step = max(1, MAX_TOKENS_IN_CHUNK // (length * (length + 2)))
+        for chosen in np.split(group, range(step, len(group), step)):
+            tokens = np.stack([encoded[index] for index in chosen.tolist()]).astype(np.int64)  # (N, T)
+            masked = np.eye(length, dtype=np.bool_)  # (T, T) whether copy t masks a token
+            if kind == "within-word":
+                words = np.cumsum(starts_word[tokens], axis=1)  # (N, T) number of each token's word
+                masked = np.triu(words[:, :, None] == words[:, None, :])  # (N, T, T)
+            copies = np.empty((len(tokens), length, length + 2), dtype=np.int32)
+            copies[:, :, 0], copies[:, :, -1] = CLS_ID, SEP_ID
+            copies[:, :, 1:-1] = np.where(masked, MASK_ID, tokens[:, None])
+            yield _Chunk(chosen, tokens, copies)
+
+
+@contextlib.contextmanager
+def _fast_products(device: torch.device) -> Iterator[None]:
+    """Multiplies fp32 matrices in TF32 on a GPU, which takes a fraction of the time."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -17,7 +17,7 @@ from typing import Any
 from common.errors import UserError
 from common.text import markdown_table
 from model import AlbertConfig
-from pipeline.analysis.finished_runs import TaskRun, read_run
+from pipeline.analysis.comparison import TaskRun, read_run
 from pipeline.checkpoint.results import RESULTS
 from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import last_record

@@ -100,15 +100,11 @@ def open_mixture(
     seed: int,
     masking: MaskingSettings,
 ) -> Mixture:
-    """Opens the shard sets of a run.
+    """Opens the shard sets of a run, one for each corpus. UserError: see `data_prep.format.shards.open_shards`.
 
     Args:
-        directories: one shard set per corpus.
-        weights: of the corpora, as `whole_weights` returns them.
+        weights: as `whole_weights` returns them.
         continues_word, objective, masking: see `Collator`.
-        seed: of the run.
-    Raises:
-        UserError: see `data_prep.format.shards.open_shards`.
     """
     sets = [open_shards(directory) for directory in directories]
     shape = BatchShape.of(*sets, masking=masking)

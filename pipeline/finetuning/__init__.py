@@ -1,10 +1,7 @@
 """Fine-tunes a pre-trained model on a task of the paper, or on own files, and predicts with it.
 
 finetune_settings   the settings and the task of each seed, from Table 14, flags and JSON
-fine_tuning         fine-tuning as a `TrainingTask`
-finetuning_results  predictions, submissions and results.json of a run; the summary of several seeds
+fine_tuning         fine-tuning as a `TrainingTask`; predictions, submissions and results.json
 prediction          the predictions of a split, over all ranks
 predictor           a trained model that predicts, fills masks and embeds texts
-partial_answers     answers in chunks, which an interrupted command finds again
-predict_command     the work of `pipeline.predict`: tables and pipes
 """

@@ -1,5 +1,10 @@
 """Fine-tuning as a `TrainingTask`: a task's examples, its head, its metrics on the dev sets, and its predictions."""
 
+import dataclasses
+import functools
+import json
+import os
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,20 +15,21 @@ import xxhash
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from common.errors import UserError
+from common.files import atomic
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint
-from pipeline.checkpoint.results import RESULTS, read_results
+from pipeline.checkpoint.results import RESULTS, OneRunRecord, read_results
 from pipeline.checkpoint.retention import step_of
 from pipeline.data import sampler
 from pipeline.data.mixture import training_step
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.finetuning.finetuning_results import how_to_predict, write_results, write_summary
 from pipeline.finetuning.prediction import batches_of, outputs_of, predict
 from pipeline.settings.finetune_flags import FinetuneFlags
 from pipeline.settings.run_settings import FinetuneSettings
-from pipeline.tasks.features import Features
-from pipeline.tasks.task import SpanLimits, Splits, Task
+from pipeline.tasks.metrics import NOT_ABOVE
+from pipeline.tasks.task import Features, SpanLimits, Splits, Task
 from pipeline.training.evaluations import Evaluation, Monitor
 from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
 from pipeline.training.training_task import TrainingTask
@@ -52,12 +58,7 @@ class LabelCounts(NamedTuple):
 
 @dataclass
 class Examples:
-    """The examples of all seeds.
-
-    Attributes:
-        digest: of all splits, those without labels included.
-        features: of every split, once a run has needed them.
-    """
+    """The examples of all seeds, their digest, and the features of every split, once a run has needed them."""
 
     splits: Splits
     digest: str
@@ -95,17 +96,15 @@ class FineTuning(TrainingTask):
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has ended and has predicted the present examples. See `TrainingTask`."""
+        """Whether the run has ended and has predicted the present examples."""
         written = self.settings.flags.output / RESULTS
         return super().is_done and written.exists() and read_results(written).predicted_data == self.data.digest
 
     @property
     def weights(self) -> InitialWeights | None:
-        """See `TrainingTask`."""
         return None if self.settings.flags.random_weights else super().weights
 
     def facts(self) -> Mapping[str, str]:
-        """See `TrainingTask`."""
         return {"the examples of all splits": self.data.digest}
 
     @property
@@ -134,7 +133,7 @@ class FineTuning(TrainingTask):
         return bool(self.dev_splits)
 
     def open(self, control: ControlGroup) -> None:
-        """Makes the features. See `TrainingTask`."""
+        """Makes the features."""
         self.control = control
         limits = self.settings.limits or SpanLimits()
         self.data.features = self.data.features or {
@@ -143,17 +142,14 @@ class FineTuning(TrainingTask):
         }
 
     def make_model(self) -> nn.Module:
-        """See `TrainingTask`."""
         return self.task.kind.make_model(self.task, self.settings.model, self.settings.execution)
 
     def has_head(self, name: str) -> bool:
-        """See `TrainingTask`."""
         assert self.weights is not None
         head, task = self.weights.head, self.task
         return head.finetuning_task == task.name and (not task.labels or head.labels in (None, task.labels))
 
     def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
-        """See `TrainingTask`."""
         flags, task = self.settings.flags, self.task
         examples = ", ".join(f"{split} {its.examples:,}" for split, its in self.features.items())
         weights = "random weights" if flags.random_weights else f"weights from {flags.init}"
@@ -162,14 +158,9 @@ class FineTuning(TrainingTask):
         if task.columns is not None and task.labels:
             shown = ", ".join(map(repr, task.labels[:20]))
             lines.append(f"labels: {shown}{', ...' if len(task.labels) > 20 else ''}")
-            if len({label.casefold() for label in task.labels}) < len(task.labels):
-                lines.append("note: some labels differ in capitals only; is each a class of its own?")
-            if note := task.kind.note(task.labels):
-                lines.append(f"note: {note}")
         return lines
 
     def details(self) -> list[str]:
-        """See `TrainingTask`."""
         settings = self.settings
         return [
             f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
@@ -177,25 +168,59 @@ class FineTuning(TrainingTask):
         ]
 
     def conclude(self, run: TrainingRun) -> str:
-        """Predicts with the best step. See `TrainingTask`."""
+        """Predicts with the best step."""
         best = best_checkpoint(self.settings.flags.output)
         model = self.task.kind.make_model(self.task, self.settings.model)
         model.load_state_dict(load_weights(best))
         model = model.to(run.engine.device, next(run.engine.module.parameters()).dtype)
-        steps = run.state.step, step_of(best)
-        write_results(self.settings, self.task, model, self.features, run.control, *steps, self.data.digest)
+        self._write_results(model, run.state.step, step_of(best))
         return f"the model of step {step_of(best)}"
 
+    def _write_results(self, model: nn.Module, steps: int, best_step: int) -> None:
+        """Predicts every split but "train" and writes logits/, submission/ and results.json. Collective.
+
+        UserError, on all ranks: rank 0 cannot write. The training is kept; the same command writes them again.
+        """
+        settings, task, output = self.settings, self.task, self.settings.flags.output
+        metrics: dict[str, dict[str, float]] = {}
+        for split in [split for split in self.features if split != "train"]:
+            predictions = predict(model, self.features[split], self.control, next(model.parameters()).device)
+            self.control.all_or_raise(
+                functools.partial(_write_split, task, split, predictions, output),
+                (OSError, UserError),
+                lambda reason: UserError(
+                    f"the predictions of {output} were not written: {reason}; training is done and saved, and the same "
+                    "command repeats only this"
+                ),
+            )
+            if predictions is not None and (of_split := task.kind.metrics(task, predictions)):
+                metrics[split] = of_split
+                _print_split(task, split, of_split, predictions)
+        if self.control.rank == 0:
+            results: dict[str, Any] = {
+                "task": task.name,
+                **({} if settings.own_task is None else {"own_task": dataclasses.asdict(settings.own_task)}),
+                "model": settings.model.to_dict(),
+                "init": None if settings.flags.random_weights else os.path.abspath(settings.flags.init),
+                "random_weights": settings.flags.random_weights,
+                "seed": settings.flags.seed,
+                "hyperparameters": settings.hyperparameters,
+                "steps": steps,
+                "best_step": best_step,
+                "examples": {split: of_split.examples for split, of_split in self.features.items()},
+                "metrics": metrics,
+                "predicted_data": self.data.digest,
+            }
+            atomic.write_text(output / RESULTS, json.dumps(results, indent=1) + "\n")
+
     def summarise_seeds(self, members: Sequence[Path]) -> None:
-        """See `TrainingTask`."""
-        write_summary(self.command.output, members)
+        _write_summary(self.command.output, members)
 
     def last_line(self) -> str:
         """See `TrainingTask`. Of several seeds, the summary ends with it."""
-        return how_to_predict(self.settings.flags.output) if self.command.seeds is None else ""
+        return _how_to_predict(self.settings.flags.output) if self.command.seeds is None else ""
 
     def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
-        """See `TrainingTask.steps`."""
         engine, control = self.settings.engine, self.control
         sizes = (control.rank, control.world_size, engine.micro_batch_size, engine.train_batch_size)
         for batch in batches:
@@ -208,11 +233,10 @@ class FineTuning(TrainingTask):
         return training.batch(samples.tolist(), training=True)
 
     def label_counts(self, micro_batches: Sequence[Any]) -> LabelCounts:
-        """See `TrainingTask.label_counts`."""
         return LabelCounts(sum(batch.label_count for batch in micro_batches))
 
     def loss(self, output: Any, label_counts: LabelCounts, micro_batches_per_step: int) -> Tensor:
-        """The mean over the labels. See `TrainingTask.loss`."""
+        """The mean over the labels."""
         return output.loss_sum * (micro_batches_per_step / max(label_counts.labels, 1.0))  # ()
 
     def sums(self, output: Any, tensors: dict[str, Tensor]) -> FinetuningSums[Any]:
@@ -236,7 +260,7 @@ class FineTuning(TrainingTask):
         return {"epochs": samples / len(self.features["train"].lengths)}
 
     def try_evaluation(self, engine: "Engine") -> tuple[None, float]:
-        """Evaluates on one batch of each rank from every dev set. See `TrainingTask.try_evaluation`."""
+        """Evaluates on one batch of each rank from every dev set."""
         count = 0
         for split in self.dev_splits:
             batches = batches_of(self.features[split], self.control.rank, self.control.world_size)
@@ -270,3 +294,62 @@ class FineTuning(TrainingTask):
             return self.task.kind.metrics(self.task, predictions)
         except ValueError as error:
             return str(error)
+
+
+def _how_to_predict(run: Path) -> str:
+    """The command that predicts with a fine-tuned run, for people."""
+    return f"to predict: python -m pipeline.predict --run {run} --input FILE --out predicted.jsonl"
+
+
+def _write_split(task: Task, split: str, predictions: Any | None, output: Path) -> None:
+    """Writes the predictions of one split, which rank 0 has."""
+    if predictions is None:
+        return
+    for directory in ("logits", "submission"):
+        (output / directory).mkdir(exist_ok=True)
+    predictions.save(output / "logits" / f"{split}{task.kind.ending}")
+    task.write_submission(split, predictions, output / "submission")
+
+
+def _print_split(task: Task, split: str, metrics: Mapping[str, float], predictions: Any) -> None:
+    print(f"{split}: {', '.join(f'{name} {value:.4g}' for name, value in metrics.items())}")
+    if (estimate := task.estimate(predictions)) is not None:
+        low, high = estimate.interval
+        if task.kind.predicts_numbers:
+            print(f"  95 % interval of {task.metrics[0]}: {low / 100:.3f} to {high / 100:.3f}")
+            return
+        majority = f"; majority class: {estimate.majority:.1f}" if estimate.majority else ""
+        verdict = "" if estimate.exceeds_majority else f"; {NOT_ABOVE}"
+        print(f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}{majority}{verdict}")
+
+
+def _write_summary(output: Path, members: Sequence[Path]) -> None:
+    """Writes `output/results.json` from those of several seeds: the median of every metric, and its spread.
+
+    The spread is the lowest and the highest value.
+    """
+    results = [read_results(member / RESULTS, OneRunRecord) for member in members]
+    first, metrics = results[0], [result.metrics for result in results]
+    median: dict[str, dict[str, float]] = {}
+    spread: dict[str, dict[str, list[float]]] = {}
+    for split, of_split in first.metrics.items():
+        median[split], spread[split] = {}, {}
+        for name in of_split:
+            if lacking := [member for member, of_run in zip(members, metrics) if name not in of_run.get(split, {})]:
+                raise UserError(f"{lacking[0] / RESULTS} lacks {name} of {split}; run that seed again")
+            values = [of_run[split][name] for of_run in metrics]
+            median[split][name], spread[split][name] = statistics.median(values), [min(values), max(values)]
+    shared = ("task", "own_task", "model", "init", "random_weights", "hyperparameters", "examples")
+    seeds = [
+        {"directory": member.name, "seed": result.seed, "best_step": result.best_step, "metrics": result.metrics}
+        for member, result in zip(members, results)
+    ]
+    recorded = dataclasses.asdict(first)
+    summary = {name: recorded[name] for name in shared if name != "own_task" or first.own_task is not None}
+    summary |= {"seeds": seeds, "median": median, "spread": spread}
+    atomic.write_text(output / RESULTS, json.dumps(summary, indent=1) + "\n")
+    for split, of_split in median.items():
+        for name, value in of_split.items():
+            low, high = spread[split][name]
+            print(f"{split}: {name} {value:.4g}, the median of {len(seeds)} seeds from {low:.4g} to {high:.4g}")
+    print(_how_to_predict(members[0]))

@@ -65,14 +65,7 @@ def resolve(
     initial: InitialModel,
     data_digest: str,
 ) -> list[FinetuneSettings]:
-    """Makes the settings of the run of each seed. Raises UserError for a mistake.
-
-    Args:
-        task: what the model learns.
-        examples: of its training split.
-        initial: the model that is fine-tuned.
-        data_digest: see `FinetuneSettings`.
-    """
+    """Makes the settings of the run of each seed; `examples` is their number in the training split. UserError."""
     rate, reason = _learning_rate(flags, task, initial.config)
     config = _deepspeed_json(flags, task, hardware, rate)
     engine = engine_config.fit(config, world_size, hardware, flags.precision)

@@ -10,7 +10,7 @@ from torch import nn
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.tasks.features import Features, SampleOutput
+from pipeline.tasks.task import Features, SampleOutput
 from pipeline.training.evaluations import Monitor, unmonitored
 
 TOKENS_IN_BATCH = 8192

@@ -62,14 +62,14 @@ def fill(model: AlbertForPreTraining, vocabulary: Vocabulary, text: str, top_k: 
     input_ids = torch.tensor([ids], device=next(model.parameters()).device)  # (1, S)
     masks = (input_ids[0] == MASK_ID).nonzero().T  # (1, M)
     logits = model(input_ids, masked_positions=masks).mlm_logits  # (1, M, V)
-    found = torch.softmax(logits[0].float(), dim=-1).topk(min(top_k, len(vocabulary)), dim=-1)  # (M, K) each
+    best = torch.softmax(logits[0].float(), dim=-1).topk(min(top_k, len(vocabulary)), dim=-1)  # (M, K) each
     return [
         [
-            # The mark of a word's start alone stays.
+            # The mark of a word's start stays if the piece is nothing else.
             Fill(shown := vocabulary.pieces[piece], probability, vocabulary.spellings[piece].strip() or shown)
             for piece, probability in zip(pieces, of_mask)
         ]
-        for pieces, of_mask in zip(found.indices.tolist(), found.values.tolist())
+        for pieces, of_mask in zip(best.indices.tolist(), best.values.tolist())
     ]
 
 
@@ -110,8 +110,8 @@ class Predictor:
         length = min(self.limits.max_length, self.model.config.max_position_embeddings)
         features = task.kind.make_features(task, self.vocabulary, examples, length, self.limits)
         batches = batches_of(features, limit=batch_size, by_tokens=False)
-        found = outputs_of(self.model, features, self._device, batches)
-        return task.kind.records(task, features.predictions(found))
+        outputs = outputs_of(self.model, features, self._device, batches)
+        return task.kind.records(task, features.predictions(outputs))
 
     def predict(
         self, texts: Sequence[str | tuple[str, str] | Mapping[str, Any]], batch_size: int = BATCH_SIZE
@@ -183,11 +183,10 @@ def _list(texts: Sequence[Any], kinds: tuple[type, ...] = (str,)) -> list[Any]:
     """The texts. Raises UserError unless each is of one of these types."""
     if isinstance(texts, str | Mapping):
         raise UserError("give a list of texts, also for one text")
-    found = list(texts)
-    for text in found:
+    for text in texts:
         if not isinstance(text, kinds):
             raise UserError(f"{text!r:.60} is no text; give a list of texts")
-    return found
+    return list(texts)
 
 
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:
@@ -245,32 +244,21 @@ def embed(
     device, positions = next(model.parameters()).device, model.config.max_position_embeddings
     room = max(0, min(pooling.max_length or positions, positions) - 2)
     encoded = EncodedTexts(vocabulary, [text.lower() for text in texts] if pooling.lowercase else texts)
-    found = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
+    embeddings = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
     order = np.argsort(encoded.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
         rows, placement = pack([(encoded[index][:room], None) for index in chosen.tolist()])
         hidden = model(**to_device(rows, device)).last_hidden_state  # (B, S, H)
-        slots = 1 + int(placement.number.max())  # sequences of a row, at most
-        row, number, first, lengths = (
-            torch.from_numpy(column).to(device)
-            for column in (placement.row, placement.number, placement.start, placement.length)
-        )
-        sequence_ids = torch.from_numpy(rows.sequence_ids).to(device)  # (B, S), -1 on padding
-        is_token = sequence_ids >= 0  # (B, S)
-        slot = torch.arange(len(sequence_ids), device=device)[:, None] * slots + sequence_ids  # (B, S)
         if pooling.mode == "cls":
-            vectors = hidden[row, first].float()  # (N, H)
+            vectors = hidden[torch.from_numpy(placement.row), torch.from_numpy(placement.start)].float()  # (N, H)
         else:
-            values, slot = hidden[is_token].float(), slot[is_token]  # (T, H), (T,)
-            pooled = hidden.new_zeros(len(sequence_ids) * slots, hidden.shape[-1], dtype=torch.float32)  # (B * P, H)
-            if pooling.mode == "max":
-                pooled.scatter_reduce_(0, slot[:, None].expand_as(values), values, "amax", include_self=False)
-            else:
-                pooled.index_add_(0, slot, values)
-            vectors = pooled[row * slots + number]  # (N, H)
-            vectors = vectors if pooling.mode == "max" else vectors / lengths[:, None]
+            tokens = hidden[torch.from_numpy(rows.sequence_ids >= 0)].float()  # (T, H), row after row
+            in_rows = torch.from_numpy(np.lexsort((placement.number, placement.row)))  # (N,)
+            lengths = torch.from_numpy(placement.length)[in_rows].to(device)  # (N,)
+            vectors = tokens.new_empty(len(chosen), hidden.shape[-1])  # (N, H)
+            vectors[in_rows] = torch.segment_reduce(tokens, pooling.mode, lengths=lengths, axis=0)
         if pooling.normalizes:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
-        found[chosen] = vectors.cpu().numpy()
-    return found
+        embeddings[chosen] = vectors.cpu().numpy()
+    return embeddings

@@ -2,12 +2,8 @@
 
 pretrain_settings   the settings and the task of a run, from flags, JSON, shards and earlier starts
 corpora             the training shards: one set, or several with weights; checks all shards on each host
-branch              a run that goes on from a checkpoint of another run
 lengths             the length in steps and the batches left out, and how later starts change them
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
-pretraining_task    pre-training as a `TrainingTask`
-plateau             says when a model uses no context
-evaluation          loss and accuracy, from sums over batches and on held-out rows
-student             the student of a teacher: its architecture and its initial weights
-distillation_task   distillation as a `TrainingTask`
+pretraining_task    pre-training as a `TrainingTask`, and its evaluation
+distillation        distillation as a `TrainingTask`; the teacher, and the student's architecture and initial weights
 """

@@ -31,8 +31,6 @@ def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--model-args {pair!r} is not of the form FIELD=VALUE; give e.g. embedding_size=64")
         if name not in types:
             raise UserError(f"--model-args: AlbertConfig has no field {name!r}; it has {', '.join(types)}")
-        if name in fields:
-            raise UserError(f"--model-args gives {name} twice; keep one")
         if name == "sentence_head":
             raise UserError("--model-args sentence_head: the objective decides it; use --objective {sop,nsp,mlm}")
         try:
@@ -99,15 +97,12 @@ def architecture(
 def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: str) -> None:
     """Raises UserError, naming what differs, if the weights of `trained` do not fit into `config`."""
     differ = [name for name in _DECIDE_SHAPES if getattr(config, name) != getattr(trained, name)]
+    if config.max_position_embeddings < trained.max_position_embeddings:
+        differ.append("max_position_embeddings")
     if differ:
         differences = ", ".join(
             f"{name} is {getattr(trained, name)} there and {getattr(config, name)} here" for name in differ
         )
         raise UserError(
             f"{source} holds another model: {differences}; leave --model and these fields out to take its architecture"
-        )
-    if config.max_position_embeddings < trained.max_position_embeddings:
-        raise UserError(
-            f"max_position_embeddings {config.max_position_embeddings} is less than the "
-            f"{trained.max_position_embeddings} of {source}; leave the field out"
         )

@@ -15,6 +15,7 @@ from data_prep.format.shards import ShardSet, open_shards, problem_of
 from data_prep.text.vocabulary import find_vocabulary
 from pipeline.data.mixture import names_of, whole_weights
 from pipeline.distributed.control import ControlGroup
+from pipeline.settings.declare import split_weight
 from pipeline.settings.run_settings import CorpusRecord, SourceRecord
 
 REMEDY = "make the shards again"
@@ -24,13 +25,7 @@ READERS = 8
 
 @dataclass(frozen=True)
 class Corpora:
-    """The training shards of a run.
-
-    Attributes:
-        directories: of the shards.
-        sets: the shards.
-        weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
-    """
+    """The training shards of a run, and the whole numbers that are the weights of a `Mixture`."""
 
     directories: tuple[Path, ...]
     sets: tuple[ShardSet, ...]
@@ -145,25 +140,19 @@ def describe_missing_labels(counts: Sequence[ShardCounts], objective: str) -> st
 
 
 def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
-    """Directories and weights; no weights if none is given.
-
-    An existing directory whose name ends in a colon and a number is a directory without a weight.
-    """
+    """Directories and weights; no weights if none is given."""
     directories: list[Path] = []
     weights: list[Fraction] = []
     for word in words:
-        name, colon, number = word.rpartition(":")
-        if not colon or Path(word).is_dir():
-            directories.append(Path(word))
-            continue
-        try:
-            weight = Fraction(number)
-        except (ValueError, ZeroDivisionError):
-            raise UserError(f"--data {word}: {number!r} is not a weight; give e.g. {name}:0.5") from None
-        if weight <= 0:
-            raise UserError(f"--data {word}: a weight is above 0; leave out a directory that is not wanted")
-        directories.append(Path(name))
-        weights.append(weight)
+        directory, number = split_weight(word)
+        directories.append(directory)
+        if number:
+            try:
+                weights.append(Fraction(number))
+            except (ValueError, ZeroDivisionError):
+                raise UserError(f"--data {word}: {number!r} is not a weight; give e.g. {directory}:0.5") from None
+            if weights[-1] <= 0:
+                raise UserError(f"--data {word}: a weight is above 0; leave out a directory that is not wanted")
     if weights and len(weights) < len(directories):
         raise UserError("--data: some directories have a weight and others do not; give a weight to all or to none")
     if len({directory.resolve() for directory in directories}) < len(directories):
@@ -172,15 +161,10 @@ def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
 
 
 def check_on_hosts(directories: Sequence[Path], control: ControlGroup, is_first: bool) -> None:
-    """Checks every byte of the shard sets on each host. Collective.
+    """Checks every byte of the shard sets on each host, whose first rank does the work. Collective.
 
     Rows are read in random order, so over the epochs every host reads every file. A set that fits in memory is read
-    from there after the check, and not from the network.
-
-    Args:
-        is_first: whether this is the first rank of its host, which does the work.
-    Raises:
-        UserError: a file has changed since it was written; on all ranks.
+    from there after the check, and not from the network. UserError, on all ranks: a file has changed.
     """
 
     def check() -> None:

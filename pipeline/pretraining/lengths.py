@@ -16,13 +16,7 @@ PAPER_BATCH, PAPER_STEPS = 4096, 125_000
 
 @dataclass(frozen=True)
 class EarlierStart:
-    """A run that has begun.
-
-    Attributes:
-        output: its directory.
-        settings: its settings.json.
-        steps_made: before the newest checkpoint.
-    """
+    """A run that has begun: its directory, its settings.json, and the steps before its newest checkpoint."""
 
     output: Path
     settings: PretrainSettings
@@ -107,6 +101,6 @@ def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str], steps
             raise UserError(f"--skip-batches {word}: some of these batches are skipped already; give the others")
         ranges.append((first, end))
     for first, _ in sorted(set(ranges) - set(recorded)):
-        if first > (last := batch_of_step(steps - 1, [one for one in ranges if one[0] < first])):
+        if first > (last := batch_of_step(steps - 1, [other for other in ranges if other[0] < first])):
             raise UserError(f"--skip-batches: the run ends with batch {last + 1:,}, so it never reads {first + 1:,}")
     return tuple(sorted(ranges))

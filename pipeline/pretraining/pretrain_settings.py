@@ -7,20 +7,22 @@ from common.errors import UserError
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
+from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model, record_of
+from pipeline.checkpoint.retention import TAG, step_of
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.architecture import architecture, parse_fields
-from pipeline.pretraining.branch import check_branch, find_branch
 from pipeline.pretraining.corpora import Corpora, digest_of, open_corpora
-from pipeline.pretraining.distillation_task import Distillation
+from pipeline.pretraining.distillation import Distillation, Teacher, find_teacher
 from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.pretraining_task import PreTraining
-from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.settings.run_settings import Branch, Distilled, PretrainSettings
+from pipeline.settings.settings_file import SETTINGS, read_settings
+from pipeline.sharing.trained_run import open_run
 from pipeline.training import schedule
 
 
@@ -31,7 +33,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, [flags.output])
     teacher = find_teacher(flags.teacher, flags.teacher_loss)
-    branched = find_branch(flags.branch, earlier)
+    branched = _find_branch(flags.branch, earlier)
     for flag, trained in (("--init", initial), ("--teacher", teacher)):
         if trained is not None and trained.weights is not None:
             _check_vocabulary(flag, trained.directory, trained.weights.vocabulary_file, corpora.directories[0])
@@ -49,7 +51,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     if branched is not None:
         branch, source = branched
         before = earlier or EarlierStart(Path(branch.run), source, branch.step)  # whose batches are trained on
-        check_branch(branch, source, engine.optimizer, steps)
+        _check_branch(branch, source, model, engine.optimizer, steps)
         if (run := Path(branch.run)).is_dir():
             _check_vocabulary("--branch", run, find_vocabulary(run), corpora.directories[0])
     settings = PretrainSettings(
@@ -81,6 +83,56 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     return PreTraining(*given) if teacher is None else Distillation(*given, teacher)
 
 
+def _find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Branch, PretrainSettings] | None:
+    """The checkpoint that a run goes on from, and the settings of the run that has its model; None without --branch.
+
+    The new run takes weights, moments and the number of steps. Everything else is its own: the order of the rows from
+    that step on, the schedule, the hours. A run that has begun has chosen the checkpoint; once it has one of its own,
+    the other run is not read again. UserError: there is no such checkpoint, or it is of a fine-tuning run.
+    """
+    if source is None:
+        return None
+    source = source.resolve()
+    is_checkpoint = TAG.fullmatch(source.name) is not None and source.parent.name == "checkpoints"
+    run, step = (source.parent.parent, step_of(source)) if is_checkpoint else (source, None)
+    chosen = None if earlier is None else earlier.settings.branch
+    if earlier is not None and chosen is not None and chosen.run == str(run) and step in (None, chosen.step):
+        if earlier.steps_made:
+            return chosen, earlier.settings
+        step = chosen.step
+    if not (run / SETTINGS).exists():
+        raise UserError(f"--branch {source} is no run and no checkpoint of one; name RUN or RUN/checkpoints/step-N")
+    settings = read_settings(run)
+    if not isinstance(settings, PretrainSettings):
+        raise UserError(f"--branch {run} is a fine-tuning run; name a run of pipeline.pretrain")
+    tag = open_run(run).usual() if step is None else open_run(run).of_step(step)
+    try:
+        check(tag, content=False)
+    except DamagedCheckpoint as error:
+        raise UserError(f"--branch {tag} is damaged ({error}); name another checkpoint") from None
+    return Branch(str(run), step_of(tag)), settings
+
+
+def _check_branch(branch: Branch, before: PretrainSettings, model: AlbertConfig, optimizer: str, steps: int) -> None:
+    """Raises UserError if a run of `steps` steps with this model and optimizer cannot go on from a checkpoint."""
+    for name in ("sentence_head", "max_position_embeddings"):
+        if (wanted := getattr(model, name)) != (has := getattr(before.model, name)):
+            raise UserError(
+                f"--branch {branch.run}: its {name} is {has}, and this run would have {wanted}; keep the objective and "
+                f"the length of the rows, or start with --init {branch.run}"
+            )
+    if before.engine.optimizer != optimizer:
+        raise UserError(
+            f"--branch {branch.run} was trained by {before.engine.optimizer}, whose moments mean something else to "
+            f"{optimizer}; keep the optimizer, or start with --init {branch.run}"
+        )
+    if steps <= branch.step:
+        raise UserError(
+            f"--branch goes on from step {branch.step:,}, and the run has {steps:,} steps; give --steps with those of "
+            "before included"
+        )
+
+
 def _architecture(
     flags: PretrainFlags,
     corpora: Corpora,
@@ -106,11 +158,7 @@ def _masking(flags: PretrainFlags, teacher: Teacher | None) -> MaskingSettings:
 
 
 def _check_vocabulary(flag: str, directory: Path, vocabulary: Path, data: Path) -> None:
-    """Raises UserError if the shards in `data` were made with other pieces or another normalisation than the model.
-
-    Args:
-        vocabulary: the file of the model's.
-    """
+    """Raises UserError if the shards in `data` have other pieces or another normalisation than the vocabulary."""
     file = find_vocabulary(data)
     own, of_data = load_vocabulary(vocabulary), load_vocabulary(file)
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):

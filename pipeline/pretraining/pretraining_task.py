@@ -1,32 +1,40 @@
-"""Pre-training as a `TrainingTask`: rows of shards, masked tokens and the sentence loss."""
+"""Pre-training as a `TrainingTask`: rows of shards, masked tokens and the sentence loss; the evaluation.
 
-import functools
+Every mean is over predicted tokens or pairs, never over means.
+"""
+
+import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
+import torch
 from torch import Tensor, nn
 
 from common.environment import whole_number
+from common.intervals import wilson_interval
 from model import AlbertForPreTraining
-from model.config import IGNORED_LABEL, NEIGHBOURS
+from model.config import IGNORED_LABEL
 from model.pretraining import PreTrainingOutput
-from pipeline.data.collate import Batch, Collator
+from pipeline.data import collate
+from pipeline.data.collate import Batch, Collator, Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture, training_step
+from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import missing_for_compilation
-from pipeline.pretraining import evaluation
 from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
-from pipeline.pretraining.evaluation import PretrainingSums
-from pipeline.pretraining.plateau import Plateau, context_free_losses
 from pipeline.settings.run_settings import PretrainSettings
 from pipeline.training.evaluations import Evaluation, Monitor, unmonitored
-from pipeline.training.training_run import Callback, Throughput, TrainingRun
+from pipeline.training.step_metrics import Meter, sum_over_ranks
+from pipeline.training.training_run import Throughput
 from pipeline.training.training_task import TrainingTask
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
+
+T = TypeVar("T", Tensor, float)
 
 SANITY_BATCHES = 2
 """Micro-batches of each rank in the evaluation before the first step."""
@@ -37,6 +45,26 @@ class LabelCounts(NamedTuple):
 
     predictions: float
     pairs: float
+
+
+class PretrainingSums(NamedTuple, Generic[T]):
+    """Sums over batches.
+
+    Attributes:
+        mlm_loss, mlm_correct, mlm_count: over the masked tokens.
+        sentence_loss, sentence_correct, sentence_count: over the segment pairs.
+        tokens: without padding.
+        rows: that hold at least one token.
+    """
+
+    mlm_loss: T
+    mlm_correct: T
+    mlm_count: T
+    sentence_loss: T
+    sentence_correct: T
+    sentence_count: T
+    tokens: T
+    rows: T
 
 
 @dataclass
@@ -63,7 +91,6 @@ class PreTraining(TrainingTask):
 
     @property
     def is_done(self) -> bool:
-        """See `TrainingTask`."""
         return super().is_done and not self.reopens
 
     @property
@@ -72,7 +99,6 @@ class PreTraining(TrainingTask):
         return self.earlier is not None and self.earlier.steps != self.settings.steps
 
     def facts(self) -> Mapping[str, str]:
-        """See `TrainingTask`."""
         compiles = self.settings.flags.compile != "off" and self.settings.engine.device != "CPU"
         missing = missing_for_compilation() if compiles else ""
         return {
@@ -82,7 +108,7 @@ class PreTraining(TrainingTask):
         }
 
     def open(self, control: ControlGroup) -> None:
-        """Opens the shards, and checks them on each host. See `TrainingTask`."""
+        """Opens the shards, and checks them on each host."""
         settings, flags = self.settings, self.settings.flags
         self.control = control
         sampled_by = self.vocabulary.continues_word, settings.objective, flags.seed
@@ -97,7 +123,6 @@ class PreTraining(TrainingTask):
 
     @property
     def rows(self) -> int:
-        """See `TrainingTask`."""
         return self.training.rows
 
     @property
@@ -106,17 +131,14 @@ class PreTraining(TrainingTask):
         return bool(self.held_out)
 
     def make_model(self) -> nn.Module:
-        """See `TrainingTask`."""
         return AlbertForPreTraining(self.settings.model, self.settings.execution)
 
     def has_head(self, name: str) -> bool:
-        """See `TrainingTask`."""
         assert self.initial is not None
         same_sentence_task = self.initial.config.sentence_head == self.settings.model.sentence_head
         return same_sentence_task or not name.startswith("sentence_head.")
 
     def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
-        """See `TrainingTask`."""
         settings, model, earlier = self.settings, self.settings.model, self.earlier
         lines = [
             f"model: {model.num_hidden_layers} layers, hidden size {model.hidden_size}, vocabulary {model.vocab_size:,}"
@@ -131,7 +153,6 @@ class PreTraining(TrainingTask):
         return lines + [f"batches {first + 1:,} to {end:,} are left out" for first, end in settings.skipped_batches]
 
     def details(self) -> list[str]:
-        """See `TrainingTask`."""
         lines = self.training.describe(self.settings.steps * self.settings.engine.train_batch_size)
         counts = [collator.shards.manifest.counts for collator in self.training.collators]
         if fault := describe_missing_labels(counts, self.settings.objective):
@@ -140,23 +161,11 @@ class PreTraining(TrainingTask):
             lines.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
         return lines
 
-    def callbacks(self, run: TrainingRun) -> Sequence[Callback]:
-        """See `TrainingTask`."""
-        if not run.is_rank_0:
-            return ()
-        losses = functools.partial(context_free_losses, self.training, self.settings.masking)
-        remedy = "another learning rate"
-        if self.settings.model.initial_attention != NEIGHBOURS:
-            remedy += ", or --model-args initial_attention=neighbours embedding_initializer_range=0.1"
-        return [Plateau(run, losses, self.settings.warmup_steps, remedy)]
-
     def throughput(self) -> Throughput:
-        """See `TrainingTask`."""
         engine, shape = self.settings.engine, self.training.collators[0].shape
         return Throughput.of(self.settings.model, shape, engine.world_size, engine.device, engine.precision)
 
     def steps(self, batches: Iterable[int]) -> Iterator[list[Batch]]:
-        """See `TrainingTask.steps`."""
         for batch in batches:
             yield training_step(
                 self.training.read,
@@ -168,33 +177,55 @@ class PreTraining(TrainingTask):
             )
 
     def label_counts(self, micro_batches: Sequence[Batch]) -> LabelCounts:
-        """See `TrainingTask.label_counts`."""
         return LabelCounts(
             predictions=sum(int((batch.masked_labels != IGNORED_LABEL).sum()) for batch in micro_batches),
             pairs=sum(int((batch.sentence_labels != IGNORED_LABEL).sum()) for batch in micro_batches),
         )
 
     def loss(self, output: PreTrainingOutput, label_counts: LabelCounts, micro_batches_per_step: int) -> Tensor:
-        """MLM loss + sentence loss, each a mean over the global batch. See `TrainingTask.loss`."""
+        """MLM loss + sentence loss, each a mean over the global batch."""
         assert output.mlm_loss_sum is not None
         assert output.sentence_loss_sum is not None
         mlm_loss = output.mlm_loss_sum * (micro_batches_per_step / max(label_counts.predictions, 1.0))  # ()
         return mlm_loss + output.sentence_loss_sum * (micro_batches_per_step / max(label_counts.pairs, 1.0))
 
     def sums(self, output: PreTrainingOutput, tensors: dict[str, Tensor]) -> PretrainingSums[Any]:
-        """See `pipeline.pretraining.evaluation.batch_sums`."""
-        return evaluation.batch_sums(output, tensors["sequence_ids"])
+        sequence_ids = tensors["sequence_ids"]  # (B, S), -1 on padding
+        return PretrainingSums(
+            mlm_loss=output.mlm_loss_sum,
+            mlm_correct=output.mlm_correct,
+            mlm_count=output.mlm_count,
+            sentence_loss=output.sentence_loss_sum,
+            sentence_correct=output.sentence_correct,
+            sentence_count=output.sentence_count,
+            tokens=(sequence_ids >= 0).sum(),
+            rows=(sequence_ids[:, 0] >= 0).sum(),
+        )
 
     def summarise(self, totals: PretrainingSums[float]) -> dict[str, Any]:
-        """See `pipeline.pretraining.evaluation.summarise`."""
-        return evaluation.summarise(totals, None if self.settings.objective == "mlm" else self.settings.objective)
+        """Losses and accuracies from sums over all batches and ranks; NaN if nothing was predicted.
+
+        `loss`, `mlm_loss`, `mlm_accuracy`, `predictions`, `interval_tokens`, and `sentence_metrics` if the model has a
+        sentence loss.
+        """
+        predictions, task = totals.mlm_count, self.settings.objective
+        mlm_loss = totals.mlm_loss / predictions if predictions else math.nan
+        of_sentences = {} if task == "mlm" else sentence_metrics(totals, task)
+        return {
+            "mlm_loss": mlm_loss,
+            "mlm_accuracy": totals.mlm_correct / predictions if predictions else math.nan,
+            "loss": mlm_loss + of_sentences.get(f"{task}_loss", 0.0),
+            **of_sentences,
+            "predictions": int(predictions),
+            "interval_tokens": int(totals.tokens),
+        }
 
     def data_progress(self, samples: int) -> dict[str, Any]:
         """The epochs of all rows together, and the samples and epochs of each corpus of a mixture."""
         return {"epochs": samples / self.training.rows, **self.training.progress(samples)}
 
     def try_evaluation(self, engine: "Engine") -> tuple[Evaluation, float]:
-        """Evaluates on two batches of each rank from each held-out directory. See `TrainingTask.try_evaluation`."""
+        """Evaluates on two batches of each rank from each held-out directory."""
         limit = SANITY_BATCHES * self.settings.engine.micro_batch_size * self.control.world_size
         whole = self._rows(self._limit)
         tried = self._evaluate(engine, min(limit, self._limit or limit), unmonitored)
@@ -224,11 +255,88 @@ class PreTraining(TrainingTask):
         return self._score(metrics)
 
     def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor) -> dict[str, Any]:
-        rows = self.settings.engine.micro_batch_size
-        return evaluation.evaluate(engine, collator, self.control, rows, limit, wrap)
+        """Evaluates on up to `limit` rows of `collator`, each once. Collective.
+
+        A model with a sentence head is scored on both sentence tasks (Table 5 of the paper): on its own one, and on the
+        other one in a second pass over the same rows. In both tasks label 0 means that the segments are in document
+        order. Accuracies have 95 % intervals, as if the masked tokens were independent.
+
+        `mlm_unigram_entropy` is the MLM loss, in nats, of a model that knows only the frequency of each token. A model
+        with a lower loss uses context: `mlm_below_unigram` is how far below it is, from 0 to 1.
+        """
+        totals, frequencies = self._pass(engine, collator, limit, wrap)
+        metrics, unigram = self.summarise(totals), entropy(frequencies)
+        metrics |= {
+            "mlm_unigram_entropy": unigram,
+            "mlm_below_unigram": 1.0 - metrics["mlm_loss"] / unigram if unigram > 0 else 0.0,
+            **_interval("mlm", totals.mlm_correct, totals.mlm_count),
+        }
+        if (task := self.settings.objective) != "mlm":
+            other = next(other for other in get_args(Objective) if other not in (task, "mlm"))
+            of_other, _ = self._pass(engine, replace(collator, objective=other), limit, wrap)
+            for name, sums in ((task, totals), (other, of_other)):
+                if sums.sentence_count:
+                    metrics |= sentence_metrics(sums, name)
+                    metrics |= _interval(name, sums.sentence_correct, sums.sentence_count)
+        return metrics
+
+    def _pass(
+        self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor
+    ) -> tuple[PretrainingSums[float], Tensor]:
+        """Sums over the rows of `collator` on all ranks, with its objective; how often each token is a label, (V,)."""
+        meter = Meter(PretrainingSums, engine.device)
+        frequencies = torch.zeros(len(collator.continues_word), dtype=torch.float64, device=engine.device)
+        for tensors, output in self._outputs(engine, collator, limit, wrap):
+            meter.add(PreTraining.sums(self, output, tensors))
+            labels = tensors["masked_labels"].flatten()  # (B * M,)
+            # An unused label adds 0 at id 0, so that no shape depends on their number.
+            frequencies.index_add_(0, labels.clamp(min=0), (labels >= 0).double())
+        totals, counts = sum_over_ranks(self.control, meter.totals(), frequencies.tolist())
+        return totals, torch.tensor(counts)
+
+    @torch.no_grad()
+    def _outputs(
+        self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor
+    ) -> Iterator[tuple[dict[str, Tensor], Any]]:
+        """Yields this rank's held-out batches on the device, with the output for each.
+
+        The engine is in evaluation mode meanwhile, and in training mode afterwards. Collective.
+        """
+        engine.eval()
+        world_size, rows = self.control.world_size, self.settings.engine.micro_batch_size
+        count = collate.evaluation_batches(collator, world_size, rows, limit)
+        batches = collate.evaluation(collator, self.control.rank, world_size, rows, limit)
+        with contextlib.closing(prefetch(batches)) as made:
+            for batch in wrap(made, count):
+                tensors = to_device(batch, engine.device)
+                yield tensors, engine(**tensors)
+        engine.train()
 
     def _score(self, metrics: dict[str, Any]) -> Evaluation:
         objective = self.settings.objective
         tasks = ("mlm",) if objective == "mlm" else ("mlm", objective)
         names = tuple(self.held_out) if len(self.held_out) > 1 else ()
         return Evaluation(metrics, metrics["mlm_accuracy"], "mlm_loss", tasks, names)
+
+
+def sentence_metrics(totals: PretrainingSums[float], task: str) -> dict[str, Any]:
+    """Loss and accuracy of the sentence head, named after `task`, and the number of pairs; {} without pairs."""
+    pairs = totals.sentence_count
+    if not pairs:
+        return {}
+    return {
+        f"{task}_loss": totals.sentence_loss / pairs,
+        f"{task}_accuracy": totals.sentence_correct / pairs,
+        "pairs": int(pairs),
+    }
+
+
+def entropy(counts: Tensor) -> float:
+    """Entropy, in nats, of the distribution with the frequencies `counts` (V,)."""
+    probabilities = counts.double() / counts.sum().clamp(min=1)
+    return float(torch.special.entr(probabilities).sum())
+
+
+def _interval(name: str, correct: float, count: float) -> dict[str, float]:
+    """The 95 % interval of an accuracy."""
+    return dict(zip((f"{name}_accuracy_low", f"{name}_accuracy_high"), wilson_interval(correct, count)))

@@ -256,13 +256,16 @@ def _words_of(one: Flag, value: Any) -> list[str]:
     return [_absolute(word) for word in words] if PATHS.match(one.metavar or "") else words
 
 
+def split_weight(word: str) -> tuple[Path, str]:
+    """The path in DIR[:WEIGHT], and the weight, "" without one. A path that exists may end in a colon and a number."""
+    path, colon, weight = word.rpartition(":")
+    return (Path(path), weight) if colon and not Path(word).exists() else (Path(word), "")
+
+
 def _absolute(word: str) -> str:
     """The word with an absolute path, if it is one of something that exists, also before a weight."""
-    path, colon, weight = word.rpartition(":")
-    for place, rest in ((word, ""), (path, colon + weight)):
-        if place and Path(place).exists():
-            return f"{Path(place).absolute()}{rest}"
-    return word
+    path, weight = split_weight(word)
+    return f"{path.absolute()}{weight and ':' + weight}" if path.exists() else word
 
 
 def to_yaml(flags: Any) -> str:

@@ -2,5 +2,4 @@
 
 write_export    checkpoints -> directories with model, vocabulary and model card
 trained_run     the model of a run, and which of its checkpoints are exported
-card            the model card, of the text in card_template.md
 """

@@ -19,12 +19,7 @@ from pipeline.tasks.task import Task
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run whose model is used; `open_run` makes one. Its methods raise UserError if there is no such checkpoint.
-
-    Attributes:
-        directory: the --output of the run.
-        task: of a fine-tuning run; None after pre-training.
-    """
+    """A run whose model is used; after pre-training it has no task. UserError of its methods: no such checkpoint."""
 
     directory: Path
     task: Task | None
@@ -41,31 +36,21 @@ class TrainedRun:
 
         It is the best one of a fine-tuning run, and the newest complete one of a pre-training run.
         """
-        return best_checkpoint(self.directory) if self.task is not None else self._newest()
+        if self.task is not None:
+            return best_checkpoint(self.directory)
+        if newest := find_latest(self.directory / "checkpoints", content=True):
+            return newest
+        raise UserError(
+            f"{self.directory / 'checkpoints'} holds no complete checkpoint; train first, or name another run"
+        )
 
     def of_step(self, step: int) -> Path:
         """The checkpoint of one step."""
-        found = next((tag for tag in self._tags() if step_of(tag) == step), None)
-        if found is None:
-            raise UserError(
-                f"{self.directory} has no checkpoint of step {step}: never saved, or deleted for newer ones; "
-                f"give --step one of {self._steps()}"
-            )
-        return found
-
-    def _tags(self) -> list[Path]:
-        return tags(self.directory / "checkpoints")
-
-    def _newest(self) -> Path:
-        place = self.directory / "checkpoints"
-        found = find_latest(place, content=True)
-        if found is None:
-            raise UserError(f"{place} holds no complete checkpoint; train first, or name another run")
-        return found
-
-    def _steps(self) -> str:
-        """The steps of the checkpoints, for people. Raises UserError if there are none."""
-        return ", ".join(str(step_of(tag)) for tag in sorted(self._tags(), key=step_of) or [self._newest()])
+        there = tags(self.directory / "checkpoints")
+        if tag := next((tag for tag in there if step_of(tag) == step), None):
+            return tag
+        steps = ", ".join(str(step_of(tag)) for tag in reversed(there)) or "none"
+        raise UserError(f"{self.directory} has no checkpoint of step {step}; its steps: {steps}; name another")
 
 
 def open_run(directory: Path) -> TrainedRun:

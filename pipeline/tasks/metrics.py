@@ -1,4 +1,4 @@
-"""The metrics of classes and numbers, and their 95 % intervals.
+"""The metrics of classes and numbers, and what is estimated from predictions.
 
 Values are shares and correlations, from -1 or 0 to 1; `rmse` has the unit of the labels. A metric is one function of
 predictions and labels. The bootstrap calls the same function on resampled examples. `pipeline.tasks.kinds.tagging` has
@@ -7,39 +7,40 @@ the metrics of tags, and `pipeline.tasks.kinds.answers` those of SQuAD.
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.intervals import Interval
+
 # scipy is imported inside the functions: it takes half a second, and every rank imports this module.
 
-Interval = tuple[float, float]
-Z = 1.959964
-"""The 97.5 % quantile of the normal distribution: 95 % of it lie within Z standard deviations of the mean."""
-RESAMPLES = 2000
+
+NOT_ABOVE = "not above the majority class"
 
 
-def bootstrap_interval(statistic: Callable[[NDArray[np.int64]], float], examples: int, seed: int = 0) -> Interval:
-    """Percentiles of a metric over samples of the examples, drawn with replacement.
+class Estimate(NamedTuple):
+    """A task's first metric on one split, in percent.
 
-    Args:
-        statistic: the metric of some examples, given their numbers (N,).
-        examples: N.
+    Attributes:
+        value: the measured value.
+        interval: its 95 % interval.
+        majority: the metric of a model that always gives the most frequent answer. It says nothing if it is 0, as for
+            tags.
     """
-    rng = np.random.default_rng(seed)
-    values = [statistic(rng.integers(0, examples, examples)) for _ in range(RESAMPLES)]
-    low, high = np.percentile(values, (2.5, 97.5))
-    return float(low), float(high)
 
+    value: float
+    interval: Interval
+    majority: float
 
-def wilson_interval(successes: float, trials: float) -> Interval:
-    """The 95 % interval of a proportion (Wilson, JASA 22, 1927), valid near 0 and 1 and for few trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    p = successes / trials
-    centre = (p + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
-    half = Z / (1 + Z * Z / trials) * math.sqrt(p * (1 - p) / trials + Z * Z / (4 * trials * trials))
-    return max(0.0, centre - half), min(1.0, centre + half)  # rounding must not print "-0.0"
+    def __str__(self) -> str:
+        return f"{self.value:.1f} ({self.interval[0]:.1f} to {self.interval[1]:.1f})"
+
+    @property
+    def exceeds_majority(self) -> bool:
+        """Whether all of the interval lies above the majority class."""
+        return self.interval[0] > self.majority
 
 
 def accuracy(predictions: NDArray, labels: NDArray) -> float:

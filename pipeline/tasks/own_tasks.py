@@ -76,14 +76,11 @@ class Head:
     Attributes:
         finetuning_task: its name; None after pre-training, and in most published models.
         id2label: the names of the outputs; None if they are not recorded.
-        architectures, problem_type: as `transformers` calls them.
         fine_tuning: in exports of this project, what settings.json of the run said of the task.
     """
 
     finetuning_task: str | None = None
     id2label: dict[str, Any] | None = None
-    architectures: list[str] | None = None
-    problem_type: str | None = None
     fine_tuning: TaskRecord | None = None
 
     @property
@@ -178,31 +175,11 @@ def task_of(name: str, record: OwnRecord | None, source: Path) -> Task:
 
 
 def task_of_head(head: Head, source: Path) -> Task | None:
-    """The task of an export or a published model in `source`; None if it has no head of a task.
-
-    An export of this version has the record of its run. Of any other model the class in `transformers` tells the kind,
-    and the columns are the kind's defaults.
-
-    Raises UserError for a record that cannot be.
-    """
+    """The task of an export in `source`; None if it has no head of a task. UserError: a record that cannot be."""
     if head.fine_tuning is not None:
         return task_of(head.fine_tuning.task, head.fine_tuning.own_task, source)
     known = TASKS.get(head.finetuning_task or "")
-    if known is not None and head.labels in (None, known.labels):
-        return known
-    labels = ("LABEL_0", "LABEL_1") if head.labels is None else head.labels  # `transformers` leaves its defaults out
-    problem = head.problem_type or ("regression" if len(labels) == 1 else "single_label_classification")
-    classes = [name.replace("Bert", "Albert") for name in head.architectures or ()]
-    for kind in KINDS.values():
-        if kind.architecture in classes and kind.problem_type in ("", problem) and kind.own_tasks:
-            columns = next(iter(kind.own_tasks.values()))
-            outputs = () if kind.uses_span_limits else labels
-            record = OwnRecord(kind.name, outputs, columns)
-            try:
-                return make_task(kind.name, record)
-            except ValueError as error:
-                raise UserError(f"{source}: {error}; name another model") from None
-    return None
+    return known if known is not None and head.labels in (None, known.labels) else None
 
 
 def check_name(name: str) -> str:

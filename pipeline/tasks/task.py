@@ -13,16 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from common import PREFIX
 from common.files import atomic
 from common.files.json_files import Positive
+from common.intervals import Interval, bootstrap_interval
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.features import Features, Statistic
-from pipeline.tasks.files.rows import Columns, ExampleRow, Labelling, check_columns
+from pipeline.tasks.files.rows import Columns, ExampleRow, Labelling, check_columns, rows_of
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.metrics import Interval, bootstrap_interval
+from pipeline.tasks.metrics import Estimate
 
 if TYPE_CHECKING:
     from model.albert import ModelWithHead
@@ -33,6 +36,60 @@ Examples = Sequence[Any]
 Splits = dict[str, Sequence[Any]]
 """Examples by split: train, dev and test. MNLI has dev_matched, dev_mismatched, test_matched, test_mismatched and
 diagnostic instead of dev and test."""
+SampleOutput = Any
+"""The output of the model for one sample, on the host. Each kind of features has its own type."""
+
+Statistic = Callable[[NDArray[np.int64]], float]
+"""A metric of some examples, given their numbers (M,); an example may occur several times."""
+
+
+class Predictions(Protocol):
+    """The predictions of one split, of which `len` is the number of examples, and the file that holds them."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are examples, and all their labels are known."""
+
+    def save(self, path: Path) -> None:
+        """Writes the file."""
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a file that `save` wrote. Raises UserError for any other file."""
+
+    def aligned(self, like: Self) -> Self:
+        """The same predictions in the order of `like`. Raises ValueError if the examples differ."""
+
+
+class Features(Protocol):
+    """The samples of one split: examples as inputs of the model.
+
+    A sample is the unit that is sampled, trained on and counted: a text or pair, a window of a passage, or a question
+    with options.
+
+    Attributes:
+        examples: the number of examples that the samples are made from.
+        lengths: int64 (samples,), tokens of each sample.
+    """
+
+    examples: int
+    lengths: NDArray[np.int64]
+
+    def batch(self, samples: Sequence[int], training: bool) -> Any:
+        """The arguments of the model for some samples: a named tuple of arrays with a property `label_count`.
+
+        Args:
+            samples: their numbers.
+            training: whether the labels for a loss are needed.
+        """
+
+    def decode(self, samples: Sequence[int], batch: Any, output: Any) -> list[SampleOutput]:
+        """The model's `output` for a batch, taken apart into its samples."""
+
+    def predictions(self, outputs: Mapping[int, SampleOutput]) -> Any:
+        """The `Predictions` of the split from the outputs of all its samples."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +221,6 @@ class Kind(ABC):
         """The metrics of a task on own files; the first one chooses the best step."""
         raise NotImplementedError
 
-    def note(self, labels: Sequence[str]) -> str:
-        """What a person should know of how a task on own files is scored; "" for nothing."""
-        return ""
-
     @abstractmethod
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> Any:
         """The example in a row of a table. Raises UserError, with file and line, for broken content."""
@@ -184,7 +237,7 @@ class Kind(ABC):
                 names the file and its line.
         """
         check_columns(table, columns, labelling == "required")
-        return [self.read_row(ExampleRow(table, index, columns, labelling), labels) for index in range(len(table.rows))]
+        return [self.read_row(row, labels) for row in rows_of(table, columns, labelling)]
 
     def spell(self, task: "Task", predictions: Any) -> list[str]:
         """Each prediction as a leaderboard takes it."""
@@ -318,6 +371,18 @@ class Task:
         lines = [json.dumps({"id": name, **records[name]}, ensure_ascii=False) + "\n" for name in order]
         atomic.write_text(directory / f"{split}.jsonl", "".join(lines))
         return [directory / f"{split}.jsonl"]
+
+    def estimate(self, predictions: Any, seed: int = 0) -> Estimate | None:
+        """The first metric on one split (SQuAD: F1); None if the labels are not known."""
+        kind, metric = self.kind, self.metrics[0]
+        if not predictions.labelled:
+            return None
+        every = np.arange(len(predictions))
+        value, majority = (
+            kind.statistic(self, metric, tested)(every) for tested in (predictions, kind.majority(self, predictions))
+        )
+        low, high = kind.interval(self, metric, predictions, seed)
+        return Estimate(100 * value, (100 * low, 100 * high), 100 * majority)
 
     def in_percent(self, value: float) -> float:
         """The value of a metric in percent. Metrics of SQuAD are percentages already."""

@@ -285,9 +285,9 @@ class Trainer:
 
 
 def make_trainer(run: TrainingRun, task: TrainingTask, signals: StopSignals) -> Trainer:
-    """A trainer with the callbacks of every run, and those of the task. Arguments as of `Trainer`.
+    """A trainer with the callbacks of every run. Arguments as of `Trainer`.
 
     Raises UserError: rank 0 cannot write the metrics; on all ranks.
     """
     metrics_log = run.control.all_or_raise(lambda: MetricsLog(run), (OSError,), cannot_begin)
-    return Trainer(run, task, signals, [metrics_log, Console(run), *task.callbacks(run)])
+    return Trainer(run, task, signals, [metrics_log, Console(run)])

@@ -13,7 +13,7 @@ from pipeline.checkpoint.initial_weights import InitialModel, InitialWeights
 from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
 from pipeline.training.evaluations import Evaluation, Monitor
-from pipeline.training.training_run import Callback, Throughput, TrainingRun
+from pipeline.training.training_run import Throughput, TrainingRun
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
@@ -96,10 +96,6 @@ class TrainingTask(ABC):
     def throughput(self) -> Throughput | None:
         """Computes speeds for the log; None leaves out TFLOP/s."""
         return None
-
-    def callbacks(self, run: TrainingRun) -> Sequence[Callback]:
-        """What looks on beside the callbacks of every run."""
-        return ()
 
     def conclude(self, run: TrainingRun) -> str:
         """Does what comes after the last step. Returns which model is exported. Collective."""

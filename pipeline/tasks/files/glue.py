@@ -80,38 +80,27 @@ class GlueFiles(TaskFiles):
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
         """See `TaskFiles.read`. Each split is one file."""
         (path,) = files
-        columns, lines, first = self._lines(path)
+        lines = read_text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
+        columns, first = tuple(lines[0].split("\t")), 2
+        if self.columns is not None and not set(self.texts) <= set(columns):  # no header
+            columns, first = self.columns, 1
         for_submission = _is_for_submission(split)
         kept = {*self.texts, self.label, *([self.index] if for_submission else [])} & set(columns)
         rows: list[Row] = []
         numbers, ids = [], []
-        for place, line in enumerate(lines):
+        for number, line in enumerate(lines[first - 1 :], start=first):
             cells = line.split("\t")
-            if len(cells) > len(columns):  # a tab inside a text: all that follows it is in the wrong column
-                fault = f"{len(cells)} cells instead of {len(columns)}; remove the tab in a text"
-                raise UserError(f"{path}, line {first + place}: {fault}")
             row = {name: cell for name, cell in zip(columns, cells) if name in kept}
-            if row.keys() == kept:
+            if row.keys() == kept and len(cells) <= len(columns):
                 rows.append(row)
-                numbers.append(first + place)
-                ids.append(str(place))  # in the file, with the rows that are left out
-            elif for_submission or not self.may_lack_columns:
-                fault = f"fewer than {len(columns)} columns; correct or remove it"
-                raise UserError(f"{path}, line {first + place}: {fault}")
+                numbers.append(number)
+                ids.append(str(number - first))  # in the file, with the rows that are left out
+            elif for_submission or len(cells) > len(columns) or not self.may_lack_columns:
+                raise UserError(f"{path}, line {number}: {len(cells)} cells instead of {len(columns)}; correct it")
         if not rows:
             raise UserError(f"{path} holds no example; get the file again")
         table = Table(str(path), columns, rows, numbers, ids=ids, is_official=True)
         return _read_examples(task, split, table, self.table_columns, self.index)
-
-    def _lines(self, path: Path) -> tuple[tuple[str, ...], list[str], int]:
-        """The columns of a file, its lines behind the header, and the number of the first of them."""
-        lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
-        while lines and not lines[-1]:
-            lines.pop()
-        columns = tuple(lines[0].split("\t")) if lines else ()
-        if self.columns is not None and not set(self.texts) <= set(columns):
-            return self.columns, lines, 1
-        return columns, lines[1:], 2
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         columns = _columns(self.hub_texts or self.texts)

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from data_prep.text.text_encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.data.packed_rows import sequence_length
-from pipeline.tasks.features import Features, Statistic
 from pipeline.tasks.files.rows import Columns, ExampleRow, name_of, number_of
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Question, Span, squad, squad_scores
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, Tokens, pack
-from pipeline.tasks.task import Kind, SpanLimits, Task
+from pipeline.tasks.task import Features, Kind, SpanLimits, Statistic, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -314,7 +313,8 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
     texts = list(given) if isinstance(given, list | tuple) else [given]
     places = list(starts) if isinstance(starts, list | tuple) else [starts]
     if texts and all(isinstance(text, dict) for text in texts):
-        texts, places = map(list, zip(*(_text_and_place(row, text) for text in texts)))
+        pairs = [_text_and_place(row, text) for text in texts]
+        texts, places = [text for text, _ in pairs], [place for _, place in pairs]
     if all(name_of(place) is None for place in places):
         places = [None] * len(texts)
     if len(texts) != len(places):
@@ -324,26 +324,17 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
     for answer, place in zip(texts, places):
         if not isinstance(answer, str) or not answer.strip():
             raise row.mistake(f"the answer {answer!r:.80} is no text; correct it, or leave all empty if there is none")
+        start = number_of(place)
         if name_of(place) is None:
             match = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
-            place = match.start() if match else passage.find(answer)
-            if place < 0:
-                raise row.mistake(
-                    f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; copy it from there, or "
-                    "leave it empty if there is none"
-                )
-        start = number_of(place)
-        if not start.is_integer():
-            message = f"{STARTS} is {place!r:.80}, which is no whole number; correct it, or leave it out"
-            raise row.mistake(message)
-        start = int(start)
-        there = passage[max(0, start) :][: len(answer)]
-        if start < 0 or there != answer:
+            start = float(match.start() if match else passage.find(answer))
+        if not start.is_integer() or start < 0 or passage[int(start) :][: len(answer)] != answer:
+            where = "" if name_of(place) is None else f" at character {place!r:.20}"
             raise row.mistake(
-                f"the row says that {answer!r:.80} is at character {start} of its passage, where {there!r:.80} is; "
-                f"correct {STARTS}, or leave it out"
+                f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}{where}; correct it, or leave "
+                "it empty if there is none"
             )
-        yield answer, start
+        yield answer, int(start)
 
 
 def _text_and_place(row: ExampleRow, answer: Mapping[str, Any]) -> tuple[Any, Any]:

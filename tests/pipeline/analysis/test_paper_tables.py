@@ -8,7 +8,7 @@ import pytest
 from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline.analysis import paper_tables
-from pipeline.analysis.finished_runs import TaskRun
+from pipeline.analysis.comparison import TaskRun
 from pipeline.analysis.paper_tables import TABLES, PreTraining
 from pipeline.checkpoint.results import ResultsRecord
 from pipeline.settings.settings_file import read_settings

@@ -125,7 +125,6 @@ def test_collect_makes_the_table(tmp_path, capsys):
     [
         (["11"], "table '11' is not known"),
         (["2", "--data-root", "{root}/none"], "is no directory"),
-        (["2", "--data", "{root}/tasks"], "holds no shards"),
         (["7"], "--additional-data"),
         (["2", "--scale", "small"], "--scale small"),
     ],

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from model import AlbertForPreTraining
-from pipeline.analysis import sentence_scores
-from pipeline.analysis.sentence_scores import SCORE_KINDS, score_sentences
+from pipeline.analysis import minimal_pairs
+from pipeline.analysis.minimal_pairs import score_sentences
 from pipeline.finetuning.predictor import open_predictor
 from tests.model.examples import Synchronisations, few_examples
 from tests.pipeline.finetuning.test_predictor import publish
@@ -25,6 +25,7 @@ SENTENCES = [
     "gurand " * 9,
     "it is [MASK] here",
 ]
+SCORE_KINDS = ("within-word", "plain")
 WORDS = ["ba", "filon", "Dolon", "kemist,", "wu.", "☃", "é", "x1,2", "-"]
 
 
@@ -72,7 +73,7 @@ def small(corpus, tmp_path_factory):
 def test_the_same_as_transformers(small, kind, limits, monkeypatch):
     predictor, loop = small
     for name, limit in zip(("TOKENS_IN_BATCH", "MAX_TOKENS_IN_CHUNK"), limits):
-        monkeypatch.setattr(sentence_scores, name, limit)
+        monkeypatch.setattr(minimal_pairs, name, limit)
     _, words = loop.words(SENTENCES[0])
     assert max(map(words[1:-1].count, words[1:-1])) > 2, "no word has several pieces"
     scores = score_sentences(predictor.model, predictor.vocabulary, SENTENCES, kind)

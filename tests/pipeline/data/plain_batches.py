@@ -1,17 +1,21 @@
-"""Batches made row by row, pair by pair and word by word: slow, but plain. What `Collator` makes must be the same."""
+"""The order of rows, and batches made row by row, pair by pair and word by word: slow, but plain.
+
+What `sampler` and `Collator` make must be the same. Of the product only the reader of shards and the sizes are used.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.rng import as_uniforms
 from data_prep.format.shards import ShardRows
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from model.layers.heads import IGNORED_LABEL
-from pipeline.data import rng
 from pipeline.data.collate import FIRST_ORDINARY_ID, Batch, Collator, blank
 from pipeline.data.masking import MaskingSettings
+
+ORDER, MASK, SENTENCE_ORDER = 1, 2, 3
+"""What random numbers are for; each has streams of its own."""
 
 Pair = tuple[list[int], list[int], int]
 """First and second segment, and the label."""
@@ -28,6 +32,32 @@ def read(collator: Collator, epochs: Sequence[int], rows: Sequence[int]) -> Batc
     return batch
 
 
+def row_at(position: int, rows: int, seed: int) -> tuple[int, int]:
+    """Epoch and row of a position: eight rounds of a Feistel network, again until the result is a row."""
+    epoch, image = divmod(position, rows)
+    half = max(1, (max(1, rows - 1).bit_length() + 1) // 2)  # bits of a half
+    keys = [int(number) for number in _numbers(seed, ORDER, epoch, 0, 8)]
+    while True:
+        left, right = image >> half, image % 2**half
+        for key in keys:
+            left, right = right, left ^ _mixed(right ^ key) % 2**half
+        image = (left << half) | right
+        if image < rows:
+            return epoch, image
+
+
+def _mixed(number: int) -> int:
+    """The finaliser of splitmix64."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        number = (number ^ number >> shift) * factor % 2**64
+    return number ^ number >> 31
+
+
+def _numbers(seed: int, purpose: int, epoch: int, index: int, count: int) -> NDArray[np.uint64]:
+    key, counter = np.array([seed, purpose], np.uint64), np.array([0, 0, epoch, index], np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(count)
+
+
 def parts_of(row: ShardRows) -> list[tuple[list[int], ...]]:
     """The tokens of lead, a, b and trail of each pair of a row; see data_prep/format/pairs.py."""
     tokens, start, found = row.tokens.tolist(), 0, []
@@ -40,14 +70,14 @@ def parts_of(row: ShardRows) -> list[tuple[list[int], ...]]:
     return found
 
 
-def _uniforms(collator: Collator, purpose: rng.Purpose, epoch: int, row: int, count: int) -> NDArray[np.float64]:
-    return as_uniforms(rng.random_uint64(collator.seed, purpose, epoch, row, count))
+def _uniforms(collator: Collator, purpose: int, epoch: int, row: int, count: int) -> NDArray[np.float64]:
+    return np.array([int(number) // 2**11 / 2**53 for number in _numbers(collator.seed, purpose, epoch, row, count)])
 
 
 def _arrange(collator: Collator, epoch: int, row: int) -> list[Pair]:
     stored = collator.shards.row(row)
     documents = stored.documents.tolist()
-    draws = _uniforms(collator, rng.Purpose.SENTENCE_ORDER, epoch, row, 16 * len(documents)).reshape(-1, 16)
+    draws = _uniforms(collator, SENTENCE_ORDER, epoch, row, 16 * len(documents)).reshape(-1, 16)
     pairs = []
     for (lead, a, b, trail), document, drawn in zip(parts_of(stored), documents, draws):
         label = 0 if b and collator.objective != "mlm" else IGNORED_LABEL
@@ -111,7 +141,7 @@ def _write(batch: Batch, place: int, pairs: list[Pair], continues_word: NDArray[
 
 def _mask(batch: Batch, place: int, words: list[tuple[int, ...]], collator: Collator, epoch: int, row: int) -> None:
     length, predictions = collator.shape.sequence_length, collator.shape.predictions
-    uniforms = _uniforms(collator, rng.Purpose.MASK, epoch, row, 2 * (length + predictions))
+    uniforms = _uniforms(collator, MASK, epoch, row, 2 * (length + predictions))
     tokens = int((batch.sequence_ids[place] >= 0).sum())
     budget = min(predictions, collator.masking.max_predictions(tokens))
     at = choose(words, budget, uniforms, collator.masking)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.data import rng, sampler
+from tests.pipeline.data import plain_batches
 
 
 @settings(deadline=None, max_examples=150)
@@ -12,6 +13,13 @@ from pipeline.data import rng, sampler
 def test_an_epoch_s_order_is_a_permutation(rows, seed, epoch):
     images = sampler.permute(np.arange(rows), rows, seed, epoch)
     assert sorted(images.tolist()) == list(range(rows))
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows=st.integers(1, 3000), seed=st.integers(0, 2**63 - 1), first=st.integers(0, 10**7))
+def test_the_order_is_that_of_the_plain_computation(rows, seed, first):
+    found = zip(*(column.tolist() for column in sampler.rows_at(np.arange(first, first + 20), rows, seed)))
+    assert list(found) == [plain_batches.row_at(position, rows, seed) for position in range(first, first + 20)]
 
 
 def test_seeds_and_epochs_give_other_orders():

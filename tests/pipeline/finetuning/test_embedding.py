@@ -150,7 +150,8 @@ def test_other_poolings_are_refused_in_one_line(corpus, tmp_path, changed, messa
     ],
 )
 def test_a_mistake_is_one_line(corpus, tmp_path, capsys, words, columns, message):
-    line = ["--run", str(tmp_path), "--embed", "--input", str(write(tmp_path, **columns)), "--out"]
+    model = export(tmp_path / "model", corpus.vocabulary)
+    line = ["--run", str(model), "--embed", "--input", str(write(tmp_path, **columns)), "--out"]
     assert predict.main([*line, str(tmp_path / "out.jsonl"), *words]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()

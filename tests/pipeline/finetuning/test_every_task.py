@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipeline import predict
-from pipeline.analysis.finished_runs import read_predictions
+from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint.retention import find_best, step_of
 from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files import reading

@@ -116,6 +116,8 @@ def test_a_branch_leaves_out_what_its_run_has_left_out(trained, words):
         ({"--branch": "{folder}/nothing"}, "nothing is no run and no checkpoint of one"),
         ({"--init": "{folder}/constant"}, "--init and --branch"),
         ({"--model-args": "hidden_size=64"}, "--branch .* holds another model: .*hidden_size is 32 there"),
+        ({"--objective": "nsp"}, "--branch .*: its sentence_head is sop, and this run would have nsp"),
+        ({"--model-args": (*SMALL, "max_position_embeddings=96")}, "its max_position_embeddings is 64"),
     ],
 )
 def test_what_cannot_be_branched(trained, words, changed, message):

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 from torch.nn.functional import cosine_similarity
 
@@ -15,9 +14,8 @@ from model import AlbertConfig, AlbertForPreTraining, AlbertModel, ExecutionOpti
 from model.distillation import PARTS, principal_directions
 from pipeline.checkpoint.initial_weights import InitialWeights
 from pipeline.data.collate import blank
-from pipeline.pretraining import student
-from pipeline.pretraining.distillation_task import Distillation
-from pipeline.pretraining.student import Teacher, parse_parts, start_as_teacher
+from pipeline.pretraining import distillation
+from pipeline.pretraining.distillation import Distillation, Teacher, parse_parts, start_as_teacher
 from tests.model.examples import randomise
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 from tests.pipeline.pretraining import trained_models
@@ -236,7 +234,7 @@ def test_the_embeddings_fit_where_a_layer_norm_leaves_out_a_dimension(noise: flo
     torch.manual_seed(0)
     inputs = torch.nn.functional.layer_norm(torch.randn(500, 8), (8,)).double()  # (N, I), the rows sum to 0
     wanted, weights = torch.randn(500, 3).double(), torch.rand(500).double() * 1e3 + 1.0
-    found = student._fit_linear(inputs + noise * torch.randn(500, 8), wanted, weights)
+    found = distillation._fit_linear(inputs + noise * torch.randn(500, 8), wanted, weights)
     root = weights.sqrt()[:, None]
     best = torch.linalg.lstsq(root * (inputs - inputs.mean(1, keepdim=True)), root * wanted, driver="gelsd").solution
     torch.testing.assert_close(found, best, rtol=0, atol=1e-6)
@@ -256,14 +254,3 @@ def test_directions_without_words_are_the_first_axes() -> None:
     words = encoder.embeddings.projection(encoder.embeddings.word_embeddings.weight).detach()
     torch.testing.assert_close(words @ found[:2].T @ found[:2], words, rtol=0, atol=1e-6)
     torch.testing.assert_close(found[4:], torch.eye(8)[4:6], rtol=0, atol=1e-6)
-
-
-def test_a_teacher_whose_weights_are_not_finite_is_named(corpus, tmp_path) -> None:
-    directory = trained_models.export(tmp_path / "teacher", corpus.vocabulary)
-    assert student.find_teacher(directory, ["states=1"]) is not None
-    tensors = load_file(directory / "model.safetensors")
-    name = sorted(tensors)[3]
-    tensors[name].view(-1)[-1] = torch.nan
-    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match=r"--teacher .*teacher: \S+ holds NaN or infinity; name another model"):
-        student.find_teacher(directory, ["states=1"])

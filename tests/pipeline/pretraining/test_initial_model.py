@@ -95,7 +95,7 @@ def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tm
     [
         (("--model", "albert-base"), "embedding_size is 16 there and 128 here, hidden_size is 32 there and 768 here"),
         (("--model-args", "parameter_sharing=none"), "parameter_sharing is all there and none here"),
-        (("--model-args", "max_position_embeddings=64"), "64 is less than the 96 of --init"),
+        (("--model-args", "max_position_embeddings=64"), "max_position_embeddings is 96 there and 64 here"),
     ],
 )
 def test_another_architecture_is_refused_with_what_differs(flags, message, corpus, start, tmp_path):

@@ -114,8 +114,6 @@ def test_model_args_given_again_add_to_the_first(words):
     more = ["--model-args", "hidden_size=32", "--model-args", "num_attention_heads=4"]
     model = resolve_flags(pretrain_flags.parse([*line(words), *more]), 2, GPU).model
     assert (model.hidden_size, model.num_attention_heads) == (32, 4)
-    with pytest.raises(UserError, match="hidden_size twice"):
-        resolve_flags(pretrain_flags.parse([*line(words), *more, "--model-args", "hidden_size=64"]), 2, GPU)
 
 
 MANY_FLAGS = {

@@ -12,8 +12,7 @@ from torch.nn import functional
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.data.collate import Batch, Collator, blank
 from pipeline.data.rng import dropout_seed
-from pipeline.pretraining import evaluation
-from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining
+from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining, PretrainingSums, entropy
 from pipeline.training.evaluations import unmonitored
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
@@ -90,16 +89,17 @@ def test_ranks_steps_and_seeds_have_dropout_of_their_own():
 
 
 def test_nothing_predicted_is_no_number():
-    found = evaluation.summarise(evaluation.PretrainingSums(*[0.0] * 6, tokens=5.0, rows=1.0), "sop")
+    task = PreTraining(SimpleNamespace(objective="sop"), None, None, None)
+    found = task.summarise(PretrainingSums(*[0.0] * 6, tokens=5.0, rows=1.0))
     assert math.isnan(found["mlm_loss"])
     assert "sop_loss" not in found
     assert found["interval_tokens"] == 5
 
 
 def test_entropy_of_known_distributions():
-    assert evaluation.entropy(torch.tensor([5.0, 5.0, 0.0, 5.0, 5.0])) == pytest.approx(math.log(4))
-    assert evaluation.entropy(torch.tensor([9.0, 0.0])) == 0.0
-    half = evaluation.entropy(torch.tensor([2.0, 1.0, 1.0]))
+    assert entropy(torch.tensor([5.0, 5.0, 0.0, 5.0, 5.0])) == pytest.approx(math.log(4))
+    assert entropy(torch.tensor([9.0, 0.0])) == 0.0
+    half = entropy(torch.tensor([2.0, 1.0, 1.0]))
     assert half == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
 
 
@@ -112,9 +112,10 @@ def test_an_evaluation_reads_its_batches_ahead_in_a_thread(monkeypatch):
         return read(self, *arguments)
 
     monkeypatch.setattr(Collator, "read", note_and_read)
-    engine, control = make_model(), SimpleNamespace(rank=0, world_size=1)
-    engine.device = torch.device("cpu")
-    found = list(evaluation.outputs_of(engine, collator(random_shards(count=6)), control, 2, None, unmonitored))
+    engine, settings = make_model(), SimpleNamespace(engine=SimpleNamespace(micro_batch_size=2))
+    task = PreTraining(settings, None, None, None)
+    task.control, engine.device = SimpleNamespace(rank=0, world_size=1), torch.device("cpu")
+    found = list(task._outputs(engine, collator(random_shards(count=6)), None, unmonitored))
     assert len(found) == len(readers) == 3
     assert threading.main_thread() not in readers
     assert engine.training

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
+from common import intervals
 from pipeline.tasks import metrics
 from pipeline.tasks.kinds import answers
 from pipeline.tasks.kinds.logits import Logits
@@ -146,7 +147,7 @@ def test_an_accuracy_has_wilsons_interval(successes, trials):
 
 def test_a_bootstrap_of_a_mean_has_the_interval_of_the_normal_distribution():
     values = np.random.default_rng(3).normal(size=400)
-    low, high = metrics.bootstrap_interval(lambda rows: values[rows].mean(), 400)
+    low, high = intervals.bootstrap_interval(lambda rows: values[rows].mean(), 400)
     half = 1.96 * values.std() / 20
     assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.12 * half)
 
@@ -155,6 +156,6 @@ def test_a_bootstrap_of_a_mean_has_the_interval_of_the_normal_distribution():
 def test_other_metrics_have_a_bootstrap_over_the_examples(task, metric):
     predictions, labels = two_classes(300)
     kind, found = TASKS[task].kind, predicted(task, predictions, labels)
-    expected = metrics.bootstrap_interval(kind.statistic(TASKS[task], metric, found), 300)
+    expected = intervals.bootstrap_interval(kind.statistic(TASKS[task], metric, found), 300)
     assert interval(task, metric, predictions, labels) == expected
     assert expected[0] < kind.metrics(TASKS[task], found)[metric] < expected[1]

@@ -1,4 +1,7 @@
-"""The student of a teacher: its architecture, and its initial weights.
+"""Distillation as a `TrainingTask`: pre-training whose loss is the distance from a teacher's states.
+
+The parts of the loss are those of `model.distillation.DistillationSums`. Each is a mean over the global batch, times
+its weight.
 
 The student has the teacher's vocabulary. Its embedding table is the best of width E for the teacher's words, by
 singular values, and a projection fitted by least squares turns it into the teacher's embeddings. In both, a word counts
@@ -12,10 +15,13 @@ Legend of the shapes: V vocab_size, S positions, E embedding_size, H hidden_size
 
 import dataclasses
 import math
+from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -23,24 +29,38 @@ from torch.nn import functional
 from common.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel
 from model.config import ExecutionOptions
-from model.distillation import PARTS, AlbertForDistillation, principal_directions, taught_layers
+from model.distillation import (
+    PARTS,
+    AlbertForDistillation,
+    DistillationOutput,
+    principal_directions,
+    taught_layers,
+)
+from model.layers.embeddings import FactorisedEmbeddings
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
+from pipeline.data.collate import Batch, Collator
+from pipeline.pretraining.pretraining_task import PreTraining
+from pipeline.training.evaluations import Evaluation, Monitor
+from pipeline.training.step_metrics import Meter, sum_over_ranks
+
+if TYPE_CHECKING:
+    from pipeline.engine.engine_state import Engine
 
 EMBEDDING_SIZE = 128
 FITTED_POSITIONS = 64
 """The positions of the words to which the projection of the embeddings is fitted."""
+SAMPLED_ROWS = 1024
+"""Rows in which the pieces are counted for the start from a teacher."""
+DistillationCounts = namedtuple("DistillationCounts", "tokens sequences neighbours")
+"""What the sums of a loss are divided by: the numbers of tokens, of sequences and of ordered pairs of two of a row."""
+DistillationTotals = cast(Any, namedtuple)("DistillationTotals", (*PARTS, *DistillationCounts._fields, "rows"))
+"""Sums over batches: those of `DistillationSums`, their counts, and the rows that hold a token."""
+_COUNT_OF = dict.fromkeys(PARTS, "tokens") | {"pooled": "sequences", "similarity": "neighbours"}
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """The teacher of a run.
-
-    Attributes:
-        directory: that the command line names.
-        weights: its weights.
-        digest: of the weights.
-        loss: the weight of each part, see `parse_parts`.
-    """
+    """The teacher of a run, the digest of its weights, and the weight of each part of the loss (`parse_parts`)."""
 
     directory: Path
     weights: InitialWeights
@@ -68,14 +88,13 @@ class Teacher:
 
     def check_heads(self, student: AlbertConfig) -> None:
         """Raises UserError if the loss compares the heads of attention, and these differ in number or width."""
-        (count, width), (given, wide) = (
-            (one.num_attention_heads, one.head_dim) for one in (student, self.weights.config)
-        )
-        if "attention" in self.loss and (count, width) != (given, wide):
+        teacher = self.weights.config
+        own, given = ((each.num_attention_heads, each.head_dim) for each in (student, teacher))
+        if "attention" in self.loss and own != given:
             raise UserError(
-                f"--teacher-loss attention compares heads, but the teacher has {given} of {wide} units and the student "
-                f"{count} of {width}; leave that part out (--teacher-loss states=1 layers=0.5 pooled=1 similarity=5), "
-                "or give both the same heads"
+                f"--teacher-loss attention compares heads, but the teacher has {given[0]} of {given[1]} units and the "
+                f"student {own[0]} of {own[1]}; leave that part out (--teacher-loss states=1 layers=0.5 pooled=1 "
+                "similarity=5), or give both the same heads"
             )
 
     def encoder(self) -> AlbertModel:
@@ -118,6 +137,85 @@ def find_teacher(directory: Path | None, loss: Sequence[str]) -> Teacher | None:
         return None
     parts, weights = parse_parts(loss), read_initial_weights(directory, "--teacher")
     return Teacher(directory, weights, weights.digest(), parts)
+
+
+@dataclass
+class Distillation(PreTraining):
+    """Trains a student as `PreTraining` trains a model, on the distances from its teacher.
+
+    Attributes:
+        teacher: whose states are learned.
+    """
+
+    teacher: Teacher
+
+    name = "distil"
+    sums_kind = DistillationTotals
+    held_out_has_paper_masks = False  # a student reads the tokens as they are
+
+    def make_model(self) -> nn.Module:
+        """A student that begins as the teacher, unless --init fills it."""
+        settings = self.settings
+        model = self.teacher.make_student(settings.model, settings.execution)
+        if self.initial is None:
+            sample = self.training.read(np.arange(SAMPLED_ROWS)).input_ids
+            counts = np.bincount(sample.reshape(-1), minlength=settings.model.vocab_size)
+            start_as_teacher(model, self.teacher, torch.from_numpy(counts))
+        return model
+
+    def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
+        parts = ", ".join(f"{name} {weight:g}" for name, weight in self.teacher.loss.items())
+        return [*super().subject(new_tensors), f"distilled from {self.teacher.directory}: {parts}"]
+
+    def label_counts(self, micro_batches: Sequence[Batch]) -> DistillationCounts:  # type: ignore[override]
+        sequences = np.concatenate([batch.sequence_ids.max(axis=1) + 1 for batch in micro_batches])  # of each row
+        return DistillationCounts(
+            tokens=float(sum((batch.sequence_ids >= 0).sum() for batch in micro_batches)),
+            sequences=float(sequences.sum()),
+            neighbours=float((sequences * (sequences - 1)).sum()),
+        )
+
+    def loss(  # type: ignore[override]
+        self, output: DistillationOutput, label_counts: Any, micro_batches_per_step: int
+    ) -> Tensor:
+        """The weighted sum of the parts, each a mean over the global batch."""
+        sums = output.distances._asdict()
+        weights = {name: self.teacher.loss.get(name, 0.0) * micro_batches_per_step for name in sums}
+        terms = [
+            part * (weights[name] / max(getattr(label_counts, _COUNT_OF[name]), 1.0)) for name, part in sums.items()
+        ]
+        assert output.heads.mlm_loss_sum is not None
+        assert output.heads.sentence_loss_sum is not None
+        of_heads = output.heads.mlm_loss_sum + output.heads.sentence_loss_sum  # (), so that their gradients are 0
+        return torch.stack(terms).sum() + 0.0 * of_heads
+
+    def sums(self, output: DistillationOutput, tensors: dict[str, Tensor]) -> Any:  # type: ignore[override]
+        sequences = tensors["sequence_ids"].amax(dim=1) + 1  # (B,)
+        return DistillationTotals(
+            *output.distances,
+            tokens=(tensors["sequence_ids"] >= 0).sum(),
+            sequences=sequences.sum(),
+            neighbours=(sequences * (sequences - 1)).sum(),
+            rows=(sequences > 0).sum(),
+        )
+
+    def summarise(self, totals: Any) -> dict[str, Any]:
+        """The loss, and the mean of each part as `distil_PART`."""
+        means = {name: getattr(totals, name) / max(getattr(totals, _COUNT_OF[name]), 1.0) for name in self.teacher.loss}
+        metrics = {f"distil_{name}": mean for name, mean in means.items()}
+        loss = sum(self.teacher.loss[name] * mean for name, mean in means.items())
+        return metrics | {"loss": loss, "interval_tokens": int(totals.tokens)}
+
+    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor) -> dict[str, Any]:
+        meter = Meter(DistillationTotals, engine.device)
+        for tensors, output in self._outputs(engine, collator, limit, wrap):
+            meter.add(self.sums(output, tensors))
+        (totals,) = sum_over_ranks(self.control, meter.totals())
+        return self.summarise(totals)
+
+    def _score(self, metrics: dict[str, Any]) -> Evaluation:
+        """The score is minus the loss on the first held-out directory."""
+        return Evaluation(metrics, -metrics["loss"], "loss")
 
 
 @torch.no_grad()
@@ -173,36 +271,49 @@ def _fit(source: Tensor, shape: torch.Size, directions: Tensor) -> Tensor | None
 
 
 def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Tensor, counts: Tensor) -> None:
-    """Sets the embeddings of the student.
+    """Sets the tables of the student, and then what turns them into hidden states.
+
+    A factorised student has narrow tables and a projection E -> H, which is fitted. Any other one has the teacher's
+    LayerNorm, if it is as wide.
 
     Args:
         counts: (V,) the weight of each word in the fits, above 0.
     """
-    own, goal, project = student.embeddings, teacher.embeddings, student.embeddings.projection
-    is_factorised = isinstance(project, nn.Linear)
+    own, goal = student.embeddings, teacher.embeddings
+    is_factorised = isinstance(own.projection, nn.Linear)
     width = own.word_embeddings.embedding_dim  # E
     axes = principal_directions(teacher, width, counts) if is_factorised else directions  # (E, H')
-    counts_in_both = []
     for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
         table, source = getattr(own, name).weight, getattr(goal, name).weight
         count = min(len(table), len(source))
-        counts_in_both.append(count)
         table[:count] = goal.projection(source[:count]) @ axes.T  # (count, E)
-    if not is_factorised and len(axes) == axes.shape[1]:
+    if is_factorised:
+        _fit_projection(own, goal, directions, counts)
+    elif len(axes) == axes.shape[1]:
         own.layer_norm.load_state_dict(goal.layer_norm.state_dict())
-    if isinstance(project, nn.Linear):
-        # The student normalises vectors of width E, the teacher of width H'. So the projection is fitted to what both
-        # make of each word at some position.
-        words = torch.arange(len(own.word_embeddings.weight))[None]  # (1, V)
-        limit = min(FITTED_POSITIONS, counts_in_both[1])
-        positions, types = words % limit, words // limit % min(2, counts_in_both[2])  # (1, V)
-        narrow = own.layer_norm(
-            own.word_embeddings(words) + own.position_embeddings(positions) + own.token_type_embeddings(types)
-        )[0]  # (V, E)
-        wanted = goal(words, types, positions)[0] @ directions.T  # (V, H)
-        solution = _fit_linear(functional.pad(narrow, (0, 1), value=1.0), wanted, counts)  # (E + 1, H)
-        project.weight.copy_(solution[:-1].T)
-        project.bias.copy_(solution[-1])
+
+
+def _fit_projection(own: FactorisedEmbeddings, goal: FactorisedEmbeddings, directions: Tensor, counts: Tensor) -> None:
+    """Fits the projection so that the student's embeddings are nearest to the teacher's, by least squares.
+
+    The student normalises vectors of width E, and the teacher those of width H'. So both are compared behind their
+    LayerNorm: of each word, at a position and with a segment type that both have.
+    """
+    positions_in_both, types_in_both = (
+        min(len(getattr(own, name).weight), len(getattr(goal, name).weight))
+        for name in ("position_embeddings", "token_type_embeddings")
+    )
+    words = torch.arange(len(own.word_embeddings.weight))[None]  # (1, V)
+    limit = min(FITTED_POSITIONS, positions_in_both)
+    positions, types = words % limit, words // limit % min(2, types_in_both)  # (1, V)
+    narrow = own.layer_norm(
+        own.word_embeddings(words) + own.position_embeddings(positions) + own.token_type_embeddings(types)
+    )[0]  # (V, E)
+    wanted = goal(words, types, positions)[0] @ directions.T  # (V, H)
+    solution = _fit_linear(functional.pad(narrow, (0, 1), value=1.0), wanted, counts)  # (E + 1, H)
+    assert isinstance(own.projection, nn.Linear)
+    own.projection.weight.copy_(solution[:-1].T)
+    own.projection.bias.copy_(solution[-1])
 
 
 def _fit_linear(inputs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
