@@ -77,7 +77,7 @@ def _watch(ranks: int) -> float:
     report = progress.get_progress().report(0.0)
     for rank in range(ranks):
         store.set(f"beat/{rank}", json.dumps([0, *report]))
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     rendezvous = Rendezvous()
     rendezvous.store, rendezvous.hosts = store, ["host"] * ranks
     watch = Watch(rendezvous, Path("hangs"), 1e9, 0.0)

@@ -70,7 +70,6 @@ class CheckpointManifest:
     Attributes:
         step: optimizer steps made, including skipped ones.
         score: the caller's measure of quality, higher is better; None without one.
-        files: every other file.
         tensors: by the parameter's name.
         milestone: whether it is kept for ever.
         scored_on: digest of the data of the score; scores on other data are not compared. "" if it never changes.
@@ -110,21 +109,15 @@ class CheckpointManifest:
             return check_as(content, cls, MANIFEST, "restore it")
 
 
-def check_file(tag: Path, file: FileEntry) -> None:
-    """Raises DamagedCheckpoint unless the checkpoint has the file with the recorded content."""
-    if problem := problem_of_file(tag / file.name, file):
-        raise DamagedCheckpoint(problem)
-
-
-def check(tag: Path, content: bool = True) -> CheckpointManifest:
+def check(tag: Path, content: bool = True, share: slice = slice(None)) -> CheckpointManifest:
     """The manifest of a checkpoint, after checking the hash of every file, or only its size.
 
-    Raises DamagedCheckpoint.
+    share: of the files in the order of their names; state.json is always checked. Raises DamagedCheckpoint.
     """
     manifest = CheckpointManifest.read(tag)
-    for file in manifest.files:
-        if not file.is_in(tag):
-            raise DamagedCheckpoint(f"{file.name} is missing or has another size")
-        if content:
-            check_file(tag, file)
+    files = sorted(manifest.files, key=lambda file: file.name)
+    for file in [*files[share], *(file for file in files if file.name == STATE)]:
+        problem = "" if file.is_in(tag) else f"{file.name} is missing or has another size"
+        if problem := problem or (problem_of_file(tag / file.name, file) if content else ""):
+            raise DamagedCheckpoint(problem)
     return manifest

@@ -6,7 +6,6 @@
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +24,6 @@ from pipeline.checkpoint.checkpoint_manifest import (
     DamagedCheckpoint,
     as_damage,
     check,
-    check_file,
     read_content,
 )
 from pipeline.checkpoint.retention import find_latest
@@ -43,15 +41,6 @@ class WrittenFile(NamedTuple):
 
     file: FileEntry
     pieces: list[tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class VerifiedCheckpoint:
-    """A checkpoint after this rank has checked its share of the files: directory, manifest, content of state.json."""
-
-    tag: Path
-    manifest: CheckpointManifest
-    state: dict[str, Any]
 
 
 def write_rank_file(directory: Path, rank: int, tensors: "Sequence[TensorState]") -> WrittenFile:
@@ -85,21 +74,9 @@ def read_state(tag: Path) -> dict[str, Any]:
         return read_content(tag / STATE)
 
 
-def verify_share(tag: Path, rank: int, world_size: int) -> VerifiedCheckpoint:
-    """Reads manifest and state, and checks the hashes of this rank's share of the files: every `world_size`-th one.
-
-    Raises DamagedCheckpoint: one of them does not match.
-    """
-    manifest = CheckpointManifest.read(tag)
-    files = sorted(manifest.files, key=lambda file: file.name)
-    for file in [*files[rank::world_size], *(file for file in files if file.name == STATE)]:
-        check_file(tag, file)
-    return VerifiedCheckpoint(tag, manifest, read_state(tag))
-
-
-def read_into(checkpoint: VerifiedCheckpoint, tensors: "Sequence[TensorState]") -> None:
-    """Fills `tensors` with their elements. Raises DamagedCheckpoint."""
-    with CheckpointReader(checkpoint.tag, checkpoint.manifest) as reader:
+def read_into(tag: Path, manifest: CheckpointManifest, tensors: "Sequence[TensorState]") -> None:
+    """Fills `tensors` with their elements of the checkpoint `tag`. Raises DamagedCheckpoint."""
+    with CheckpointReader(tag, manifest) as reader:
         for part, values in tensors:
             for kind in KINDS:
                 values[kind].copy_(reader.read(part.name, kind, part.start, part.length))

@@ -40,15 +40,7 @@ _COPY_VOCABULARY = "copy there the vocabulary that the model was trained with, f
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The weights of a trained model, with its configuration and vocabulary.
-
-    Attributes:
-        config: of the trained model.
-        tensors: fp32, by name, the heads included.
-        vocabulary_file: from which `vocabulary` was read.
-        vocabulary: of the trained model.
-        head: what is recorded of a head.
-    """
+    """The weights of a trained model, heads included, by name in fp32; its configuration, vocabulary and head."""
 
     config: AlbertConfig
     tensors: dict[str, Tensor]
@@ -164,7 +156,6 @@ def run_of_checkpoint(source: Path) -> Path | None:
 
 
 def _place_of_model(source: Path, flag: str) -> Path:
-    """The directory below `source` that holds the model. Raises UserError if none does."""
     if (run := run_of_checkpoint(source)) is not None and isinstance(read_settings(run), PretrainSettings):
         return source
     if (source / SETTINGS).exists():
@@ -186,14 +177,10 @@ def _place_of_model(source: Path, flag: str) -> Path:
 def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[str], bool]) -> list[str]:
     """Copies the weights into `model`: those of the encoder, and those of the heads that suit it.
 
-    If the model has more positions than the weights, the first positions are copied and the others stay random. Returns
-    what keeps its random values: the names of the tensors of a new head or a new pooler, and the new positions. Raises
-    UserError: the weights lack a tensor of the encoder, or have it with other sizes.
-
-    Args:
-        model: has its own random weights.
-        initial: the weights.
-        has_head: whether a tensor of a head, by name, means the same in both.
+    If the model has more positions than the weights, the first ones are copied and the others stay random. `has_head`
+    says whether a tensor of a head, by name, means the same in both. Returns what keeps its random values: the tensors
+    of a new head or a new pooler, and the new positions. Raises UserError: the weights lack a tensor of the encoder, or
+    have it with other sizes.
     """
     kept = []
     for name, tensor in model.state_dict().items():
@@ -201,7 +188,12 @@ def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[
         of_encoder = name.startswith(_ENCODER)
         if given is not None and given.shape == tensor.shape and (of_encoder or has_head(name)):
             tensor.copy_(given)
-        elif given is not None and name == _POSITIONS and _is_longer(tensor, given):
+        elif (
+            given is not None
+            and name == _POSITIONS
+            and given.shape[1:] == tensor.shape[1:]
+            and len(given) < len(tensor)
+        ):
             tensor[: len(given)].copy_(given)  # (positions, E)
             kept.append(f"the positions {len(given)} to {len(tensor) - 1} of {name}")
         elif of_encoder and (given is not None or not name.startswith(_POOLER)):
@@ -213,10 +205,6 @@ def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[
         else:
             kept.append(name)
     return kept
-
-
-def _is_longer(table: Tensor, given: Tensor) -> bool:
-    return table.shape[1:] == given.shape[1:] and len(table) > len(given)
 
 
 def load_into(model: M, tensors: Mapping[str, Tensor], run: Path) -> M:
@@ -293,7 +281,6 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
 
 
 def _has_weights(init: Path, run: Path, record: RunSettings) -> bool:
-    """Whether a run was started from `init`, and needs its weights no more."""
     return record.init == str(init.resolve()) and ((run / "done").exists() or bool(tags(run / "checkpoints")))
 
 

@@ -26,10 +26,9 @@ _FLAG, _REMEDY = "pooling_mode_", "name a model with mean, cls or max pooling"
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the states of the tokens become an embedding. [CLS] and [SEP] are tokens.
+    """How the states of the tokens, [CLS] and [SEP] included, become an embedding.
 
     Attributes:
-        mode: one of `MODES`.
         max_length: tokens of the longest text, [CLS] and [SEP] included; None for the model's positions.
         lowercase: whether texts become lower case before they are encoded.
         normalizes: whether embeddings are scaled to the Euclidean length 1.

@@ -33,11 +33,7 @@ def check_output(output: Path, reopens: bool = False) -> None:
     """Raises UserError if the directory holds files that the run would overwrite or delete but has not written.
 
     A directory without settings.json is not a run, so it must not hold files with names that a run uses. In a run that
-    is not done, `export` may hold only the run's own files. The directory must be writable.
-
-    Args:
-        output: directory of the run.
-        reopens: whether a run that is done will go on.
+    is not done, or `reopens`, `export` may hold only the run's own files. The directory must be writable.
     """
     if not (output / "done").exists():
         places.check_directory(output, "--output")
@@ -67,7 +63,7 @@ def check_same_settings(settings: RunSettings) -> None:
     output = settings.flags.output
     if not (output / SETTINGS).exists():
         return
-    if changed := differences(read_settings(output).identity(), settings.identity()):
+    if changed := changed_settings(read_settings(output).fixed_values(), settings.fixed_values()):
         raise UserError(
             f"{output} holds a run with other settings ({'; '.join(changed)}); "
             "give these again to resume it, or choose another --output"
@@ -83,13 +79,13 @@ def write_settings_and_vocabulary(settings: RunSettings, config: str, vocabulary
     atomic.write_bytes(output / vocabulary.file_name, vocabulary.serialized)
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """The settings that differ, each as `name: old -> new`."""
     lines = []
     for key in sorted(set(old) | set(new)):
         before, after = old.get(key), new.get(key)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            lines += differences(before, after, f"{prefix}{key}.")
+            lines += changed_settings(before, after, f"{prefix}{key}.")
         elif before != after:
             lines.append(f"{prefix}{key}: {before} -> {after}")
     return lines
@@ -97,15 +93,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 
 @contextlib.contextmanager
 def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], seconds: float = 0.0) -> Iterator[None]:
-    """Makes `output`, and holds its lock on rank 0 in the block. Collective.
+    """Makes `output`, and holds its lock on rank 0 in the block. Collective. The file stays behind.
 
-    The file stays behind: it holds the host and the number of the process that trained last. Raises UserError: another
-    process has the lock, or `check` raised it; on all ranks.
-
-    Args:
-        check: called on rank 0 with the lock. It raises UserError if another command has changed the run since this one
-            looked at it.
-        seconds: how long to wait if another process has the lock.
+    `check` is called on rank 0 with the lock, and raises UserError if another command has changed the run since this
+    one looked at it. A lock of another process is waited for, for `seconds`. Raises UserError on all ranks.
     """
     held = contextlib.ExitStack()
     lock = output / locks.LOCK

@@ -36,8 +36,8 @@ from torch import Tensor
 
 from common.errors import UserError
 from pipeline.checkpoint import files, retention
-from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, DamagedCheckpoint, StoredTensor
-from pipeline.checkpoint.files import VerifiedCheckpoint, WrittenFile
+from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, DamagedCheckpoint, StoredTensor, check
+from pipeline.checkpoint.files import WrittenFile
 from pipeline.distributed.control import ControlGroup, attempt
 from pipeline.engine import engine_state, zero_layout
 from pipeline.engine.engine_state import Engine, TensorState
@@ -59,13 +59,7 @@ class SaveFailed(Exception):
 
 
 class Saved(NamedTuple):
-    """A checkpoint that is complete.
-
-    Attributes:
-        step: of the checkpoint.
-        seconds: that copying, writing and publishing took, without the steps of training in between.
-        blocked_seconds: in which training stood on this rank.
-    """
+    """A complete checkpoint; the seconds that its making took, and those of them in which training stood."""
 
     step: int
     seconds: float
@@ -88,9 +82,9 @@ class Saver:
     """Saves checkpoints of one engine, one at a time.
 
     Args:
-        control: of the ranks of `engine`.
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
-        keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
+        keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are
+            deleted.
         milestones: steps whose checkpoints are never deleted.
         scored_on: digest of the data of the scores, see `CheckpointManifest`.
     """
@@ -196,7 +190,6 @@ class Saver:
 
 
 def _run(function: Callable[[], T], in_thread: bool) -> "Future[T]":
-    """Runs `function` in a thread, or at once."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -270,15 +263,12 @@ def load_latest(
     faults = []
     for name in names:
         try:
-            checkpoint = _load_tensors(engine, control, directory / name)
+            client_state = _load(engine, control, directory / name)
         except DamagedCheckpoint as error:
             faults.append(f"{name} is damaged ({error})")
             continue
         for fault in faults if control.rank == 0 else ():
             print(f"checkpoint {fault}; continuing from {name}", file=sys.stderr, flush=True)
-        groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
-        engine_state.restore(engine, checkpoint.state, groups)
-        client_state: dict[str, Any] = checkpoint.state["client_state"]
         return client_state
     if names and step is not None:
         raise UserError(f"--branch: {directory / names[0]} cannot be loaded: {faults[0]}; name another checkpoint")
@@ -290,37 +280,31 @@ def load_latest(
     return None
 
 
-def _load_tensors(engine: Engine, control: ControlGroup, tag: Path) -> VerifiedCheckpoint:
-    """Verifies the checkpoint `tag` and fills the engine's fp32 weights, m and v from it. Collective.
+def _load(engine: Engine, control: ControlGroup, tag: Path) -> dict[str, Any]:
+    """Sets the engine to the checkpoint `tag`, after each rank has verified its share of the files. Collective.
 
-    Raises:
-        DamagedCheckpoint: on all ranks together.
-        UserError: the checkpoint is of another model.
+    Raises DamagedCheckpoint on all ranks together, and UserError: the checkpoint is of another model.
     """
-    slices = zero_layout.slices(engine)
-    damage = (DamagedCheckpoint,), DamagedCheckpoint
-    checkpoint = control.all_or_raise(lambda: files.verify_share(tag, control.rank, control.world_size), *damage)
-    _check_model(checkpoint, slices)
+    slices, damage = zero_layout.slices(engine), ((DamagedCheckpoint,), DamagedCheckpoint)
+    share = slice(control.rank, None, control.world_size)
+    manifest, state = control.all_or_raise(lambda: (check(tag, share=share), files.read_state(tag)), *damage)
+    here = {tensor.name: tensor.shape for tensor in slices}
+    there = {name: tensor.shape for name, tensor in manifest.tensors.items()}
+    for name in sorted(set(here) | set(there)):
+        if here.get(name) != there.get(name):
+            raise UserError(
+                f"{tag} is of another model: {name} is {there.get(name, 'absent')} there and "
+                f"{here.get(name, 'absent')} here; give the same --model, or another --output"
+            )
     tensors = engine_state.tensor_states(engine, slices)
-    control.all_or_raise(lambda: files.read_into(checkpoint, tensors), *damage)
-    return checkpoint
+    control.all_or_raise(lambda: files.read_into(tag, manifest, tensors), *damage)
+    engine_state.restore(engine, state, {name: tensor.group for name, tensor in manifest.tensors.items()})
+    client_state: dict[str, Any] = state["client_state"]
+    return client_state
 
 
 def _list(directory: Path) -> list[str]:
-    """The names of the checkpoints, newest first, after cleaning up."""
     if not directory.is_dir():
         return []
     retention.clean_up_interrupted(directory)
     return [tag.name for tag in retention.tags(directory)]
-
-
-def _check_model(checkpoint: VerifiedCheckpoint, slices: Sequence[TensorSlice]) -> None:
-    """Raises UserError unless the checkpoint has the model's tensors, in their shapes."""
-    here = {tensor.name: tensor.shape for tensor in slices}
-    there = {name: tensor.shape for name, tensor in checkpoint.manifest.tensors.items()}
-    for name in sorted(set(here) | set(there)):
-        if here.get(name) != there.get(name):
-            raise UserError(
-                f"{checkpoint.tag} is of another model: {name} is {there.get(name, 'absent')} there and "
-                f"{here.get(name, 'absent')} here; give the same --model, or another --output"
-            )

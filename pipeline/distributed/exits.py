@@ -24,10 +24,9 @@ _OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themsel
 
 
 class ExitNotice(NamedTuple):
-    """Why a rank leaves, and how the others end.
+    """Why a rank leaves (0: it is done), and how the others end.
 
     Attributes:
-        status: 0 if the rank is done, else the status with which all ranks end.
         line: the error message that is printed once a host.
         grace: seconds that the ranks have to end by themselves.
         stacks: directory to which each rank writes its stacks; "" for none.
@@ -53,10 +52,9 @@ def exit_notice(name: str, error: BaseException | None) -> ExitNotice:
 class StopSignals:
     """Records SIGTERM, SIGINT and SIGUSR1 (Slurm's warning), so that training can finish the step and save.
 
-    Creating one installs the handlers. Python calls a handler only between two instructions of the main thread, which
-    may compute in compiled code for long. But it writes the number of each signal to a descriptor immediately. A thread
-    reads it, and prints what happens next. A second SIGINT ends the process at once: a person who presses Ctrl-C twice
-    does not want to wait, and what is being saved stays incomplete.
+    Python calls a handler only between two instructions of the main thread, which may compute in compiled code for
+    long. But it writes the number of each signal to a descriptor immediately. A thread reads it, and prints what
+    happens next. A second SIGINT ends the process at once, and what is being saved stays incomplete.
     """
 
     # Ctrl-C comes first: the launcher answers it with a SIGTERM to every rank.
@@ -83,7 +81,6 @@ class StopSignals:
         self.received = self.received or number
 
     def _answer_signals(self) -> None:
-        """The thread."""
         received: list[int] = []
         while numbers := self._reader.recv(64):
             for number in filter(self.NUMBERS.__contains__, numbers):
@@ -95,7 +92,6 @@ class StopSignals:
                     self._print_answer(number)
 
     def _print_answer(self, number: int) -> None:
-        """Says on rank 0 what follows after the first signal."""
         if os.environ.get("RANK", "0") == "0":
             again = "; again to quit now" if number == signal.SIGINT else ""
             keep_output_open()  # Ctrl-C has ended what reads it, such as tee
@@ -123,12 +119,9 @@ def say_stopped(signal_number: int, step: int) -> None:
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
     """Runs a rank's `main` and ends the process with its status, without waiting for other threads.
 
-    The threads and sockets of process groups outlive the interpreter's normal end. If a peer has exited a moment
-    earlier, their destructors may abort the process, and a scheduler would see status -6 instead of 2 or 75. Nothing
-    needs destruction: `main` closes the files that it writes.
-
-    Training that has failed (status 1, returned) and a mistake (status 2) end torchrun's agent as well. After a lost
-    rank, a stop or an exception, the agent starts the ranks again.
+    The destructors of process groups may abort the process if a peer has exited a moment earlier; a scheduler would see
+    status -6. Training that has failed (status 1, returned) and a mistake (status 2) end torchrun's agent as well.
+    After a lost rank, a stop or an exception, the agent starts the ranks again.
     """
     is_final = False
     try:

@@ -90,8 +90,7 @@ def agent_serves_store() -> bool:
 def check_agent() -> None:
     """Raises UserError if torchrun's agent may start the ranks again, but with the store of an earlier start.
 
-    torch 2.13 makes the agent's store once and keeps it. There the ranks would find the words of an earlier start. A
-    host would even look for it on a first host that is lost.
+    torch 2.13 makes the agent's store once. There the ranks would find the words of an earlier start.
     """
     if max_restarts() and agent_serves_store():
         raise UserError(
@@ -116,7 +115,6 @@ def end_agent() -> None:
 
 
 def _is_agent(process: int) -> bool:
-    """Whether a process is torchrun, however it was started."""
     with contextlib.suppress(psutil.Error):
         return any(Path(word).name in _TORCHRUN for word in Process(process).cmdline()[:4])
     return False

@@ -25,10 +25,9 @@ _MEDIAN_OF = 50
 
 
 class Report(NamedTuple):
-    """What a rank says of itself.
+    """What a rank says of itself; phase, step and micro_step as in `Progress`.
 
     Attributes:
-        phase, step, micro_step: see `Progress`.
         collectives: that the rank has entered.
         limit: seconds until its next note after which it hangs; infinite if it is not watched.
         idle: seconds since its last note.
@@ -47,10 +46,8 @@ class Progress:
 
     Attributes:
         notes: how many have been made.
-        phase: what the process is doing.
         step: the step in progress, from 1; 0 before the first one.
         micro_step: of this step, from 1; 0 between micro-steps.
-        limit: see `Report`.
         hang_timeout: seconds without a note after which a rank hangs, at least.
     """
 
@@ -122,7 +119,10 @@ def get_progress() -> Progress:
 
 
 def count_collectives() -> int:
-    """How many collectives this process has entered in all groups. All ranks enter the same ones in the same order."""
+    """How many collectives this process has entered in all groups. All ranks enter the same ones in the same order.
+
+    torch counts them, and has no public way to read the count (tests/pipeline/test_private_names.py).
+    """
     with contextlib.suppress(RuntimeError):  # a group is being made or destroyed
         from torch.distributed import distributed_c10d
 

@@ -40,13 +40,9 @@ _HEAR_SECONDS = 3.0  # for the other ranks to read the last word of the rank tha
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rank reports.
+    """What a rank reports: its host, its mistake or "", the facts that it found, by name, and its process.
 
-    Attributes:
-        host: its name.
-        process: number of its process, and where this number holds: the start of the host, and the namespace.
-        problem: its mistake; "" if it found none.
-        facts: that it found, by name.
+    `process` is its number, and where this number holds: the start of the host, and the namespace.
     """
 
     rank: int
@@ -74,7 +70,7 @@ def check_address(address: str) -> None:
             socket.getaddrinfo(address, None)
             return
         except (OSError, ValueError) as error:  # ValueError: an empty label, or one of more than 63 characters
-            if time.monotonic() >= deadline or isinstance(error, ValueError):
+            if time.monotonic() >= deadline or isinstance(error, ValueError) or not address:
                 raise UserError(
                     f"the environment variable MASTER_ADDR is {address[:80]!r}, and host {socket.gethostname()} cannot "
                     f"resolve it ({one_line(error)}); name rank 0's host, or give its IP address"
@@ -85,11 +81,8 @@ def check_address(address: str) -> None:
 class Rendezvous:
     """Where the ranks of a job meet. Every rank must call the same methods in the same order.
 
-    Args:
-        seconds: how long rank 0 waits for the other ranks; None: see `JOIN_SECONDS`.
     Attributes:
-        seconds: see above.
-        rank, world_size: from the environment variables that the launcher sets.
+        seconds: how long rank 0 waits for the other ranks; `JOIN_SECONDS` by default.
         store: of this job; None for a rank alone.
         hosts: host name of each rank, after `agree`.
         siblings: numbers of the processes of the other ranks on this host, by rank, after `agree`.
@@ -97,8 +90,9 @@ class Rendezvous:
 
     def __init__(self, seconds: float | None = None) -> None:
         self.world_size = whole_number("WORLD_SIZE", low=1)
-        self.rank = whole_number("RANK", high=self.world_size - 1)
-        check_address(os.environ["MASTER_ADDR"])
+        self.rank, _ = (whole_number(name, high=self.world_size - 1) for name in ("RANK", "LOCAL_RANK"))
+        self._address = os.environ.get("MASTER_ADDR", "")
+        check_address(self._address)
         self.hosts = [socket.gethostname()]
         self.siblings: dict[int, int] = {}
         self.store: Any = None
@@ -155,7 +149,6 @@ class Rendezvous:
         return verdict
 
     def _await_verdict(self, own: Answer) -> Any:
-        """The other ranks' part: reports to rank 0 and waits for its verdict."""
         try:
             self.store.set(f"answer/{self.rank}", json.dumps(asdict(own)))
             self.store.wait(["verdict"], timedelta(seconds=2 * self.seconds))  # rank 0 itself waits `seconds`
@@ -166,14 +159,13 @@ class Rendezvous:
         return verdict
 
     def _end_lost(self, reason: str) -> NoReturn:
-        """Ends this rank, which has lost rank 0. Only this rank knows it."""
         print(f"error: rank {self.rank} on host {self.hosts[0]} {reason}", file=sys.stderr, flush=True)
         sys.exit(EXIT_LOST)
 
     def _open_store(self) -> Any:
         from torch.distributed import DistNetworkError, DistStoreError, TCPStore
 
-        address, port = os.environ["MASTER_ADDR"], whole_number("MASTER_PORT", low=1, high=65535)
+        address, port = self._address, whole_number("MASTER_PORT", low=1, high=65535)
         serves, listener = self.rank == 0 and not launcher.agent_serves_store(), None
         if serves and address in LOOPBACK:  # torch itself would listen on all addresses
             with contextlib.suppress(OSError):  # a store of this process, which torch finds, or another program's
@@ -223,7 +215,6 @@ def _first_problem(answers: Sequence[Answer]) -> str:
 
 
 def _absence(missing: Sequence[int], world_size: int, seconds: float, answers: Sequence[Answer]) -> str:
-    """One line that names the missing ranks and the hosts of the others."""
     ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
     hosts = ", ".join(sorted({answer.host for answer in answers}))
     return (

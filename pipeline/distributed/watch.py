@@ -58,8 +58,6 @@ class State(Enum):
 
 @dataclass
 class _Other:
-    """Another rank: its state, its last beat, seconds since then, and its report."""
-
     state: State = State.PRESENT
     beat: bytes = b""
     silent: float = 0.0
@@ -74,7 +72,6 @@ class Watch:
 
     Args:
         rendezvous: of ranks that have agreed.
-        output: the directory of the run.
         host_timeout: seconds without a sign of life after which a rank is lost.
         hang_timeout: seconds without progress after which a rank hangs, at least; 0: no rank hangs.
     """
@@ -186,7 +183,6 @@ class Watch:
             self._end_job(ExitNotice(EXIT_LOST, self._loss(lost, State.ENDED)))
 
     def _hear(self) -> None:
-        """Takes what the others have written last."""
         present = {rank: other for rank, other in self._others.items() if other.state is State.PRESENT}
         end, *beats = self._store.multi_get(["end", *(f"beat/{rank}" for rank in present)])
         if end and not self._has_left.wait((notice := ExitNotice(*json.loads(end))).grace):
@@ -209,7 +205,6 @@ class Watch:
         return max(self._host_timeout, self._join_seconds) if is_loading else self._host_timeout
 
     def _loss(self, ranks: Sequence[int], state: State, seconds: float = 0.0) -> str:
-        """The line about lost ranks: they have ended, or nothing is heard of them for `seconds`."""
         names = ", ".join(map(self._name_of, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
         reason = "its process ended without notice"
         if state is State.SILENT:
@@ -258,7 +253,6 @@ class Watch:
                 wait_for_keys(self._store, [f"left/{rank}" for rank in staying], _VERDICT_SECONDS)
 
     def _write_stacks(self, directory: Path) -> None:
-        """Writes what this rank does and the stacks of its threads."""
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / f"rank-{self._rank:05d}.txt").open("w", encoding="utf-8") as file:
             print(self._name_of(self._rank), progress.get_progress().report(self._idle), file=file, flush=True)

@@ -67,7 +67,10 @@ class _SchedulerParameters(Strict):
     warmup_num_steps: NonNegativeInt = 0
     total_num_steps: NonNegativeInt = 0
     warmup_min_ratio: AtLeastZero = 0.0
+    warmup_type: Literal["linear", "log"] = "log"
     cos_min_ratio: AtLeastZero = 0.0
+    decay_num_steps: NonNegativeInt = 0
+    decay_type: Literal["linear", "1-sqrt"] = "linear"
 
 
 class _Scheduler(Strict):
@@ -226,18 +229,13 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
     be trained on any number of ranks: the JSON's micro-batch is an upper bound, which decides the accumulation steps,
     and the micro-batch is as small as these allow. So the rows are spread evenly, and almost none are empty.
 
-    The sizes that the JSON leaves out are derived; the accumulation steps are 1 if nothing determines them. Raises
-    UserError: the JSON gives neither batch nor micro-batch, or its sizes fit no number of ranks.
+    The other sizes that the JSON leaves out are derived; the accumulation steps are 1 if nothing determines them.
+    Raises UserError: the JSON gives no batch, or its sizes fit no number of ranks.
     """
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, accumulation = (config.get(name) for name in names)
     if batch is None:
-        if micro is None:
-            raise UserError(
-                f"the DeepSpeed JSON gives neither {names[0]} nor {names[1]}; write the first (paper: 4096)"
-            )
-        accumulation = accumulation or 1
-        return micro * accumulation * world_size, micro, accumulation
+        raise UserError(f"the DeepSpeed JSON has no {names[0]}, which is the same on any ranks; add it (paper: 4096)")
     if micro and accumulation and batch % (micro * accumulation):
         raise UserError(
             f"gradient_accumulation_steps {accumulation} contradicts train_batch_size {batch} with micro-batch {micro} "

@@ -19,9 +19,7 @@ class EngineConfig:
         train_batch_size: rows in a step, over all ranks, without empty ones.
         micro_batch_size: rows in a micro-step of one rank; the last micro-batches of a step may hold fewer.
         accumulation_steps: micro-steps in a step, the same on all ranks.
-        world_size: number of ranks.
         device: name of the hardware, see `Hardware`.
-        optimizer: the type in the optimizer block.
         learning_rate: the peak, from the optimizer block.
         notes: what differs from the JSON and why, one line each.
     """
@@ -43,21 +41,11 @@ class EngineConfig:
         return int(self.json.get("zero_optimization", {}).get("stage", 0))
 
     @property
-    def computed_rows(self) -> int:
-        """Rows that a step computes over all ranks, empty ones included."""
-        return self.micro_batch_size * self.accumulation_steps * self.world_size
-
-    @property
     def empty_rows(self) -> int:
         """Rows of a step that are padding, because the batch does not divide into the micro-batches."""
-        return self.computed_rows - self.train_batch_size
+        return self.micro_batch_size * self.accumulation_steps * self.world_size - self.train_batch_size
 
-    @property
-    def empty_share(self) -> float:
-        """The part of a step's computation that the empty rows cost, from 0 to 1."""
-        return self.empty_rows / self.computed_rows
-
-    def identity(self) -> dict[str, Any]:
+    def decisive(self) -> dict[str, Any]:
         """What a resume must not change: the part that decides the results."""
         return {
             "train_batch_size": self.train_batch_size,
@@ -71,5 +59,6 @@ class EngineConfig:
         )
         if not self.empty_rows:
             return f"{self.train_batch_size} {noun} = {division}"
-        empty = f"{self.empty_rows} empty ({100 * self.empty_share:.1f} % of the computation)"
+        share = self.empty_rows / (self.empty_rows + self.train_batch_size)
+        empty = f"{self.empty_rows} empty ({100 * share:.1f} % of the computation)"
         return f"{self.train_batch_size} {noun} = {division} - {empty}"

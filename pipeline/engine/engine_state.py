@@ -37,8 +37,7 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     description = describe_groups(groups, config.optimizer)
     optimizer = optimizers.make_optimizer(config.json, groups)
     engine, *_ = deepspeed.initialize(model=model, config=settings, optimizer=optimizer)
-    # DeepSpeed uses its batch size to count samples only. It has demanded one that includes the empty rows.
-    engine._config.train_batch_size = config.train_batch_size
+    workarounds.count_real_rows(engine, config.train_batch_size)
     note = layout_check.attach(engine)
     return engine, "\n".join(filter(None, (description, note)))
 
@@ -158,10 +157,7 @@ def _dynamic_loss_scaler(engine: DeepSpeedEngine) -> Any | None:
 
 
 def weights_checksum(engine: DeepSpeedEngine) -> str:
-    """The checksum of the model's weights on this rank; "" at ZeRO stage 3, where no rank holds those of another one.
-
-    Waits for the device.
-    """
+    """The checksum of the model's weights on this rank; "" at stage 3, where no rank has all. Waits for the device."""
     if zero_layout.stage(engine) == 3:
         return ""
     checksum = xxhash.xxh3_64()

@@ -27,14 +27,9 @@ by the clock."""
 
 @dataclass(frozen=True)
 class Hardware:
-    """The precisions of an accelerator, and what it can run.
+    """The name of an accelerator ("NVIDIA H200", "CPU"), its native precisions, and whether it compiles.
 
-    Attributes:
-        name: as a person would call it, "NVIDIA H200" or "CPU".
-        fp16: whether fp16 matrix products are native.
-        bf16: whether bf16 matrix products are native.
-        compiles: whether torch.compile is worth its start: a GPU of compute capability 8.0 or newer, and a host with
-            what the compiler needs.
+    `compiles`: torch.compile is worth its start: a GPU of compute capability 8.0 or newer, and a host with a compiler.
     """
 
     name: str
@@ -161,10 +156,8 @@ class Gpu:
     """One kind of GPU.
 
     Attributes:
-        name: as a person would call it.
-        memory_bytes: of one GPU.
-        tflops: peak of dense matrix products without sparsity, by precision. A missing precision is not native. fp32 is
-            the peak of the plain cores, because the project does not use TF32.
+        tflops: peak of dense matrix products, by precision. A missing precision is not native; fp32 is without
+            TF32.
         link_bytes_per_second: from one GPU to the others of its node, one direction.
         network_gbit: network of a typical node, in Gbit/s, one direction.
         device_names: a pattern of the driver's names. Variants with other peaks (H100 PCIe, A10G) do not match.
@@ -232,12 +225,8 @@ def find_gpu(
 ) -> Gpu:
     """The GPU kind of that name, with the figures that are given. `memory_gb` and `tflops` make a kind of their own.
 
-    Args:
-        network_gbit: of a node, in Gbit/s, one direction.
-        memory_gb: of one GPU, in 1e9 bytes.
-        tflops: the peak in the precision of the run, whichever that is.
-    Raises:
-        UserError: an unknown name without memory and peak.
+    network_gbit: of a node, one direction. memory_gb: of one GPU, in 1e9 bytes. tflops: the peak in the precision of
+    the run. Raises UserError: an unknown name without memory and peak.
     """
     if name not in GPUS and None in (memory_gb, tflops):
         raise UserError(

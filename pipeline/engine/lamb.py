@@ -59,12 +59,11 @@ class TensorSlice:
 
 
 class _Views(NamedTuple):
-    """The slices of some parameters.
+    """The slices of some parameters that are not empty, each with the index of its parameter; views of their weights.
 
     Attributes:
-        slices: (index of the parameter, slice) of each slice that is not empty.
-        weights: a view of the parameter's elements for each of `slices`.
-        numbers: int64 (len(slices),) the number of each slice's tensor in `Lamb.tensor_names`; -1 if it is not scaled.
+        numbers: int64 (len(slices),) the number of each slice's tensor in `Lamb.tensor_names`; -1 if it is not
+            scaled.
         tensors: int64 (T,) the numbers of all tensors, including those of which this rank holds nothing.
     """
 
@@ -120,7 +119,6 @@ class Lamb(torch.optim.Optimizer):
         self.last_trust_ratios = torch.ones(len(self.tensor_names))
 
     def _add_whole_tensor(self, parameter: Tensor, is_scaled: bool) -> None:
-        """Before `attach`, each parameter is one tensor."""
         name = str(len(self._slices))
         self._slices[parameter] = [TensorSlice(name, parameter.shape, 0, 0, parameter.numel(), parameter, 0)]
         if is_scaled:
@@ -244,5 +242,4 @@ def squared_norms(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _sum_of_squares(tensor: Tensor) -> Tensor:
-    """float64 ()."""
     return torch.stack([block.square().sum() for block in tensor.reshape(-1).split(_BLOCK)]).double().sum()

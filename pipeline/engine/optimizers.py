@@ -63,11 +63,6 @@ def parameters_of(block: Mapping[str, Any]) -> type[Parameters]:
     return PaperParameters if block.get("params", {}).get("bias_correction") is False else AdamParameters
 
 
-def is_own(block: Mapping[str, Any]) -> bool:
-    """Whether the project makes the optimizer of an `optimizer` block."""
-    return parameters_of(block) is not AdamParameters
-
-
 def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer:
     """Makes the optimizer of a DeepSpeed JSON. groups: see `parameter_groups`; they have the weight decay."""
     block = config["optimizer"]
@@ -77,7 +72,7 @@ def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) 
         params["betas"] = tuple(params["betas"])
     if block["type"] == "Lamb":
         return Lamb(groups, **params)
-    if is_own(block):
+    if parameters_of(block) is PaperParameters:
         return Lamb([group | {"trust_ratio": False} for group in groups], **params)
     # As in DeepSpeed, Adam is AdamW unless the JSON says otherwise.
     is_decoupled = block["type"] == "AdamW" or given.get("adam_w_mode", True)

@@ -56,6 +56,11 @@ def apply(engine: DeepSpeedEngine) -> None:
     skip_sums_of_one_rank(engine)
 
 
+def count_real_rows(engine: DeepSpeedEngine, train_batch_size: int) -> None:
+    """Makes the engine count samples without empty rows: it has demanded a batch size that includes them."""
+    engine._config.train_batch_size = train_batch_size
+
+
 def undo_first_step(engine: DeepSpeedEngine) -> None:
     """Undoes the optimizer step that stage 0 makes in bf16 before training, with gradients of zero.
 
@@ -105,8 +110,7 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
 
     runtime/utils.py, `clip_grad_norm_`, sums squares in fp32, where the other stages use float64. On a CPU the norm is
     7e-5 off for a tensor of 4 million elements and 5e-3 for 67 million. The engine does not keep the norm, and computes
-    none where the JSON does not clip (runtime/engine.py, `_take_model_step`). `bf16_optimizer.py` has the same
-    inaccuracy, but it is below bf16's own rounding.
+    none where the JSON does not clip (runtime/engine.py, `_take_model_step`).
     """
     if engine.zero_optimization_stage() > 0 or engine.fp16_enabled() or engine.bfloat16_enabled():
         return

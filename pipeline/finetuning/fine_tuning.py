@@ -30,7 +30,7 @@ from pipeline.settings.finetune_flags import FinetuneFlags
 from pipeline.settings.run_settings import FinetuneSettings
 from pipeline.tasks.metrics import NOT_ABOVE
 from pipeline.tasks.task import Features, SpanLimits, Splits, Task
-from pipeline.training.evaluations import Evaluation, Pace
+from pipeline.training.evaluations import Evaluation, Monitor
 from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
@@ -269,14 +269,14 @@ class FineTuning(TrainingTask):
         engine.train()
         return None, len(self.dev_splits) / count
 
-    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
+    def evaluate(self, engine: "Engine", wrap: Monitor) -> Evaluation:
         """Evaluates on all dev sets. Metrics of the first one have no prefix, those of others the split's name.
 
         Raises TrainingFailed, on all ranks, if predicted numbers are infinite or no numbers.
         """
         metrics: dict[str, float] = {}
         for split in self.dev_splits:
-            predictions = predict(engine, self.features[split], self.control, engine.device, pace)
+            predictions = predict(engine, self.features[split], self.control, engine.device, wrap)
             with progress.get_progress().during("scoring"):
                 scored = None if predictions is None else self._score(predictions)
             of_split = self.control.broadcast(scored)

@@ -11,7 +11,7 @@ from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.tasks.task import Features, SampleOutput
-from pipeline.training.evaluations import Pace, without_pauses
+from pipeline.training.evaluations import Monitor, unmonitored
 
 TOKENS_IN_BATCH = 8192
 """Of an evaluation."""
@@ -42,7 +42,7 @@ def batches_of(
 
 
 def predict(
-    model: nn.Module, features: Features, control: ControlGroup, device: torch.device, pace: Pace = without_pauses
+    model: nn.Module, features: Features, control: ControlGroup, device: torch.device, wrap: Monitor = unmonitored
 ) -> Any | None:
     """Predicts each example with a model or an engine, and leaves it in evaluation mode. Collective.
 
@@ -50,7 +50,7 @@ def predict(
         The predictions on rank 0; None on the other ranks.
     """
     batches = batches_of(features, control.rank, control.world_size)
-    gathered = control.gather(outputs_of(model, features, device, batches, pace))
+    gathered = control.gather(outputs_of(model, features, device, batches, wrap))
     if gathered is None:
         return None
     with progress.get_progress().during("scoring"):
@@ -63,13 +63,13 @@ def outputs_of(
     features: Features,
     device: torch.device,
     batches: Sequence[list[int]],
-    pace: Pace = without_pauses,
+    wrap: Monitor = unmonitored,
 ) -> dict[int, SampleOutput]:
     """The output of a model or an engine for each sample in `batches`, by number. Leaves it in evaluation mode."""
     model.eval()
     made = ((samples, features.batch(samples, training=False)) for samples in batches)
     outputs: dict[int, SampleOutput] = {}
-    for samples, batch in pace(prefetch(made), len(batches)):
+    for samples, batch in wrap(prefetch(made), len(batches)):
         output = model(**to_device(batch, device))
         outputs.update(zip(samples, features.decode(samples, batch, output)))
     return outputs

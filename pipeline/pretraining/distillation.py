@@ -40,7 +40,7 @@ from model.layers.embeddings import FactorisedEmbeddings
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining.pretraining_task import PreTraining
-from pipeline.training.evaluations import Evaluation, Pace
+from pipeline.training.evaluations import Evaluation, Monitor
 from pipeline.training.step_metrics import Meter, sum_over_ranks
 
 if TYPE_CHECKING:
@@ -206,9 +206,9 @@ class Distillation(PreTraining):
         loss = sum(self.teacher.loss[name] * mean for name, mean in means.items())
         return metrics | {"loss": loss, "interval_tokens": int(totals.tokens)}
 
-    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
+    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor) -> dict[str, Any]:
         meter = Meter(DistillationTotals, engine.device)
-        for tensors, output in self._outputs(engine, collator, limit, pace):
+        for tensors, output in self._outputs(engine, collator, limit, wrap):
             meter.add(self.sums(output, tensors))
         (totals,) = sum_over_ranks(self.control, meter.totals())
         return self.summarise(totals)

@@ -57,7 +57,6 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     settings = PretrainSettings(
         flags=flags,
         model=model,
-        execution=_execution_options(flags, model, engine, hardware),
         engine=engine,
         steps=steps,
         warmup_steps=schedule.warmup_length(engine.json.get("scheduler"), warmup_steps, steps),
@@ -77,6 +76,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         corpora=corpora.describe(),
         distilled=None if teacher is None else Distilled(teacher.digest, teacher.loss),
         **record_of(initial),
+        execution=_execution_options(flags, model, engine, hardware),
     )
     schedule.of_run(settings)
     given = settings, load_vocabulary(corpora.directories[0]), initial, None if earlier is None else earlier.settings

@@ -26,7 +26,7 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import missing_for_compilation
 from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
 from pipeline.settings.run_settings import PretrainSettings
-from pipeline.training.evaluations import Evaluation, Pace, without_pauses
+from pipeline.training.evaluations import Evaluation, Monitor, unmonitored
 from pipeline.training.step_metrics import Meter, sum_over_ranks
 from pipeline.training.training_run import Throughput
 from pipeline.training.training_task import TrainingTask
@@ -228,12 +228,12 @@ class PreTraining(TrainingTask):
         """Evaluates on two batches of each rank from each held-out directory."""
         limit = SANITY_BATCHES * self.settings.engine.micro_batch_size * self.control.world_size
         whole = self._rows(self._limit)
-        tried = self._evaluate(engine, min(limit, self._limit or limit), without_pauses)
+        tried = self._evaluate(engine, min(limit, self._limit or limit), unmonitored)
         return tried, min(1.0, self._rows(limit) / whole)
 
-    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
+    def evaluate(self, engine: "Engine", wrap: Monitor) -> Evaluation:
         """Evaluates on the same rows every time: all, or those of `eval_batches`. The score is the MLM accuracy."""
-        return self._evaluate(engine, self._limit, pace)
+        return self._evaluate(engine, self._limit, wrap)
 
     @property
     def _limit(self) -> int | None:
@@ -246,15 +246,15 @@ class PreTraining(TrainingTask):
         counts = [len(collator.shards) for collator in self.held_out.values()]
         return sum(counts if limit is None else [min(limit, count) for count in counts])
 
-    def _evaluate(self, engine: "Engine", limit: int | None, pace: Pace) -> Evaluation:
+    def _evaluate(self, engine: "Engine", limit: int | None, wrap: Monitor) -> Evaluation:
         """Evaluates on up to `limit` rows of each held-out directory."""
         metrics: dict[str, Any] = {}
         for number, (name, collator) in enumerate(self.held_out.items()):
-            named = self._evaluate_rows(engine, collator, limit, pace)
+            named = self._evaluate_rows(engine, collator, limit, wrap)
             metrics |= {f"{name}/{key}": value for key, value in named.items()} if number else named
         return self._score(metrics)
 
-    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
+    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor) -> dict[str, Any]:
         """Evaluates on up to `limit` rows of `collator`, each once. Collective.
 
         A model with a sentence head is scored on both sentence tasks (Table 5 of the paper): on its own one, and on the
@@ -264,7 +264,7 @@ class PreTraining(TrainingTask):
         `mlm_unigram_entropy` is the MLM loss, in nats, of a model that knows only the frequency of each token. A model
         with a lower loss uses context: `mlm_below_unigram` is how far below it is, from 0 to 1.
         """
-        totals, frequencies = self._pass(engine, collator, limit, pace)
+        totals, frequencies = self._pass(engine, collator, limit, wrap)
         metrics, unigram = self.summarise(totals), entropy(frequencies)
         metrics |= {
             "mlm_unigram_entropy": unigram,
@@ -273,7 +273,7 @@ class PreTraining(TrainingTask):
         }
         if (task := self.settings.objective) != "mlm":
             other = next(other for other in get_args(Objective) if other not in (task, "mlm"))
-            of_other, _ = self._pass(engine, replace(collator, objective=other), limit, pace)
+            of_other, _ = self._pass(engine, replace(collator, objective=other), limit, wrap)
             for name, sums in ((task, totals), (other, of_other)):
                 if sums.sentence_count:
                     metrics |= sentence_metrics(sums, name)
@@ -281,12 +281,12 @@ class PreTraining(TrainingTask):
         return metrics
 
     def _pass(
-        self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace
+        self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor
     ) -> tuple[PretrainingSums[float], Tensor]:
         """Sums over the rows of `collator` on all ranks, with its objective; how often each token is a label, (V,)."""
         meter = Meter(PretrainingSums, engine.device)
         frequencies = torch.zeros(len(collator.continues_word), dtype=torch.float64, device=engine.device)
-        for tensors, output in self._outputs(engine, collator, limit, pace):
+        for tensors, output in self._outputs(engine, collator, limit, wrap):
             meter.add(PreTraining.sums(self, output, tensors))
             labels = tensors["masked_labels"].flatten()  # (B * M,)
             # An unused label adds 0 at id 0, so that no shape depends on their number.
@@ -296,7 +296,7 @@ class PreTraining(TrainingTask):
 
     @torch.no_grad()
     def _outputs(
-        self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace
+        self, engine: "Engine", collator: Collator, limit: int | None, wrap: Monitor
     ) -> Iterator[tuple[dict[str, Tensor], Any]]:
         """Yields this rank's held-out batches on the device, with the output for each.
 
@@ -307,7 +307,7 @@ class PreTraining(TrainingTask):
         count = collate.evaluation_batches(collator, world_size, rows, limit)
         batches = collate.evaluation(collator, self.control.rank, world_size, rows, limit)
         with contextlib.closing(prefetch(batches)) as made:
-            for batch in pace(made, count):
+            for batch in wrap(made, count):
                 tensors = to_device(batch, engine.device)
                 yield tensors, engine(**tensors)
         engine.train()

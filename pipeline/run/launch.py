@@ -32,9 +32,9 @@ def run_command(
 
     Args:
         parse: reads the words of the command line. The result is a `RunFlags`.
-        make_tasks: checks what `parse` returns, for a number of ranks, and writes nothing: the runs, one or one for
-            each seed. It imports DeepSpeed once it is called, when `parse` has found no mistake.
-        argv: words of the command line; None for those of this process.
+        make_tasks: checks what `parse` returns, for a number of ranks, and writes nothing: the runs, one for each
+            seed. It imports DeepSpeed once it is called, when `parse` has found no mistake.
+        argv: None for the words of this process.
     """
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -42,7 +42,6 @@ def run_command(
             launcher.watch()
         hardware.check_accelerator()
         find_rank()
-        world_size = int(os.environ["WORLD_SIZE"])
         raise_file_limit()
         hardware.limit_compile_threads()
         rendezvous = Rendezvous()
@@ -54,7 +53,7 @@ def run_command(
             flags = parse(words)
             if flags.deterministic:
                 hardware.make_deterministic()
-            tasks = make_tasks(flags, world_size)
+            tasks = make_tasks(flags, rendezvous.world_size)
 
             from pipeline.run import start
 
@@ -82,7 +81,7 @@ def run_command(
 def _refuse_alone(error: UserError) -> int:
     """Prints a mistake that this rank found before it met the others, and returns the exit status.
 
-    The other ranks of the host find the same mistake. They wait, and the launcher ends them before they print it.
+    The launcher ends the other ranks of the host, which find the same mistake, before they print it.
     """
     if os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(5.0)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from common.errors import UserError
 from common.files import atomic
@@ -54,7 +53,7 @@ def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
     facts = {
         f"the run in {flags.output}": _states_on_disk(tasks),
         **(summary(facts_of_host(shards)) if settings.engine.world_size > 1 else {}),
-        **{f"the setting {name}": json.dumps(value) for name, value in settings.identity().items()},
+        **{f"the setting {name}": json.dumps(value) for name, value in settings.fixed_values().items()},
         "the precision": settings.engine.precision,
         **tasks[0].facts(),
         # Ranks that compute in different ways could send their gradients in different orders.
@@ -79,14 +78,12 @@ def _has_seeds(flags: RunFlags, tasks: Sequence[TrainingTask]) -> bool:
 
 
 def _states_on_disk(tasks: Sequence[TrainingTask]) -> str:
-    return ", ".join(map(_state_on_disk, tasks))
+    def state(task: TrainingTask) -> str:
+        at = task.settings.flags.output
+        is_there = "ended" if (at / "done").exists() else "begun" if (at / SETTINGS).exists() else "not there"
+        return "finished" if task.is_done else is_there
 
-
-def _state_on_disk(task: TrainingTask) -> str:
-    if task.is_done:
-        return "finished"
-    at = task.settings.flags.output
-    return "ended" if (at / "done").exists() else "begun" if (at / SETTINGS).exists() else "not there"
+    return ", ".join(map(state, tasks))
 
 
 def train_all(flags: RunFlags, tasks: Sequence[TrainingTask], facts: Mapping[str, str]) -> int:
@@ -158,7 +155,10 @@ def _open(flags: RunFlags, task: TrainingTask, control: ControlGroup) -> tuple[T
         (output / "done").unlink(missing_ok=True)  # the export stays until the new end
     progress.get_progress().start_run()
     torch.manual_seed(settings.flags.seed)
-    model, new_tensors = _make_filled_model(task)
+    model, weights = task.make_model(), task.weights
+    new_tensors = [] if weights is None else fill_weights(model, weights, task.has_head)
+    if weights is not None and not task.shares_weights:
+        weights.tensors.clear()
     engine, description = initialise(model, settings.engine)
     saved = load_latest(engine, control, output / "checkpoints")
     if saved is None and settings.branch is not None:
@@ -176,18 +176,7 @@ def _open(flags: RunFlags, task: TrainingTask, control: ControlGroup) -> tuple[T
     return TrainingRun(settings, control, engine, state, description, hosts, Clock(state.seconds)), new_tensors
 
 
-def _make_filled_model(task: TrainingTask) -> tuple[nn.Module, list[str]]:
-    model, weights = task.make_model(), task.weights
-    if weights is None:
-        return model, []
-    new_tensors = fill_weights(model, weights, task.has_head)
-    if not task.shares_weights:
-        weights.tensors.clear()
-    return model, new_tensors
-
-
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:
-    """The state in a checkpoint. Raises UserError if it does not fit."""
     state = check_as(saved, TrainState, settings.flags.output / "checkpoints", "restore a whole checkpoint")
     if state.step > settings.steps:
         raise UserError(
@@ -201,11 +190,13 @@ def _state_of(saved: Any, settings: RunSettings) -> TrainState:
 
 
 def _print_header(run: TrainingRun, task: TrainingTask, new_tensors: Sequence[str] | None) -> None:
-    """Prints what the run will do, on rank 0."""
     if not run.is_rank_0:
         return
-    settings, engine = run.settings, run.settings.engine
+    settings, engine, step, branch = run.settings, run.settings.engine, run.state.step, run.settings.branch
     epochs = settings.steps * engine.train_batch_size / task.rows
+    origin = f"resuming from step {step}"
+    if branch is not None and branch.step == step:
+        origin = f"going on from step {step} of {branch.run}"
     lines = [
         *task.subject(new_tensors),
         run.description,
@@ -215,31 +206,20 @@ def _print_header(run: TrainingRun, task: TrainingTask, new_tensors: Sequence[st
         f"{', deterministic algorithms' if settings.flags.deterministic else ''}",
         *task.details(),
         *(f"note: {note}" for note in engine.notes),
-        *([_origin(run)] if run.state.step else []),
+        *([origin] if step else []),
     ]
     print("\n".join(lines), flush=True)
-
-
-def _origin(run: TrainingRun) -> str:
-    branch = run.settings.branch
-    if branch is not None and branch.step == run.state.step:
-        return f"going on from step {branch.step} of {branch.run}"
-    return f"resuming from step {run.state.step}"
 
 
 def _export(run: TrainingRun, model: str) -> None:
     """Exports the model and marks the run as done, on rank 0. model: which one it is, for people."""
     if run.is_rank_0:
-        output, steps = run.settings.flags.output, run.state.step
+        output, steps, hours = run.settings.flags.output, run.state.step, run.settings.flags.max_hours
         form = export_usual(output, output / "export")
         atomic.write_text(output / "done", f"{steps}\n")
-        end = f"finished after {steps} steps{_early_end(run)}"
-        print(f"{end}: {output / 'export'} holds {model} {form}")
-
-
-def _early_end(run: TrainingRun) -> str:
-    """What ended a run before its last step, for people; "" if nothing did."""
-    settings, hours = run.settings, run.settings.flags.max_hours
-    if run.state.step >= settings.steps:
-        return ""
-    return f" of {settings.steps}" + ("" if hours is None else f", because --max-hours {hours:g} are over")
+        early = (
+            ""
+            if steps >= run.settings.steps
+            else f" of {run.settings.steps}, because --max-hours {hours or 0:g} are over"
+        )
+        print(f"finished after {steps} steps{early}: {output / 'export'} holds {model} {form}")

@@ -34,17 +34,13 @@ class Flag:
     """A flag of a dataclass.
 
     Attributes:
-        help: one sentence; `full_help` adds the default.
         default: MISSING if the flag is required.
         read: makes the value of a word, and refuses it with ValueError or `argparse.ArgumentTypeError`.
-        name: with the dashes; from the field's by default.
         metavar: what stands for the value in the help. That of a path fits `common.command_line.PATHS`.
-        choices: the words it takes; from the annotation by default.
         alone: the word that the flag means without one.
         extend: whether words given later are added to those before, instead of replacing them.
         group: begins a group of flags with this title.
         fixed: whether a run that is resumed must have the same value.
-        field: name of the dataclass's field.
         many: whether it takes one or more words.
     """
 
@@ -188,8 +184,8 @@ def value_in(words: Sequence[str], name: str) -> str | None:
 def with_file(command: type[Any], words: Sequence[str], path: Path | None = None) -> list[str]:
     """`words` behind those of the file `path`, without the flags that both give.
 
-    path: that a run has recorded, maybe of an earlier version; None for the one that --config names. Raises UserError:
-    the file cannot be read, or has an unknown key; the line names the nearest one.
+    The path is None for the one that --config names; another one has been recorded by a run, maybe of an earlier
+    version. Raises UserError: the file cannot be read, or has an unknown key.
     """
     is_record = path is not None
     if path is None:

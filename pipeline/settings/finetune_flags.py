@@ -143,7 +143,6 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         return OwnData(task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset)
 
     def _columns(self) -> "Columns":
-        """The columns that the flags name, with their defaults."""
         from pipeline.tasks.files.rows import Columns
 
         task, choices = self.task_word, self.choice_columns

@@ -20,7 +20,6 @@ Switch = Literal["auto", "on", "off"]
 
 
 def _three_parts(text: str) -> str:
-    """Checks that `text` is three numbers that sum to 1."""
     numbers = [float(part) for part in text.split(",")]
     if len(numbers) != 3 or not all(0 <= number <= 1 for number in numbers) or abs(sum(numbers) - 1) > 1e-6:
         raise ArgumentTypeError(f"{text} is not three numbers from 0 to 1 that sum to 1, such as 0.8,0.1,0.1")

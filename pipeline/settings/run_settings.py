@@ -77,12 +77,10 @@ class RunSettings:
     """A run, of pre-training or fine-tuning.
 
     Attributes:
-        execution: how the model computes; it never changes what the model computes.
         engine: the DeepSpeed JSON, fitted to the number of ranks; it holds all batch sizes.
-        steps: optimizer steps of the whole run.
-        warmup_steps: optimizer steps; None for the default of the schedule.
+        warmup_steps: None for the default of the schedule.
         log_interval, eval_interval, save_interval: steps from one to the next.
-        kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
+        kept_checkpoints: how many of the newest checkpoints are kept beside the best one.
         milestones: steps after which a checkpoint is saved that is never deleted.
         skipped_batches: that are not trained on, from 0: first, and one past the last.
         scored_on: digest of the data that the checkpoints are scored on; "" if a resume must have the same data.
@@ -93,7 +91,7 @@ class RunSettings:
     flags: RunFlags
     model: AlbertConfig = fixed()
     execution: ExecutionOptions
-    engine: EngineConfig = fixed(EngineConfig.identity)
+    engine: EngineConfig = fixed(EngineConfig.decisive)
     steps: Positive
     warmup_steps: Count | None = fixed()
     log_interval: Positive
@@ -118,7 +116,7 @@ class RunSettings:
         """Whether a new run begins with trained weights, so that an evaluation before the first step says something."""
         return self.branch is not None
 
-    def identity(self) -> dict[str, Any]:
+    def fixed_values(self) -> dict[str, Any]:
         """What a resume must not change, by name, as JSON has it."""
         of_flags = {
             each.name: getattr(self.flags, each.name)
@@ -139,13 +137,9 @@ class PretrainSettings(RunSettings):
     """A pre-training run. The vocabulary size and the positions of `model` are those of the data.
 
     Attributes:
-        objective: the sentence loss: sop, nsp, or mlm for none.
-        masking: which tokens are predicted, and what replaces them.
-        data: directories of the training shards, one for each corpus.
-        data_digests: sha256 of each corpus's manifest.
-        corpus_weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
+        data, data_digests, corpus_weights: directory, sha256 of the manifest, and whole-number weight of each
+            corpus.
         corpora: what the training shards were made from, for the model card.
-        distilled: with a teacher.
     """
 
     flags: PretrainFlags
@@ -172,14 +166,10 @@ class FinetuneSettings(RunSettings):
 
     Attributes:
         flags: of the command line, with the seed and the directory of this run.
-        task: name of what the model learns.
-        own_task: of a task on own files.
         data_digest: of the examples that training sees: those of train and the dev sets.
-        max_length: tokens of the longest sequence.
         limits: of passages, questions and answers (SQuAD); None for other kinds of task.
         pretraining: the pre-training run when this run began; None if there was none.
         rate_note: why the learning rate is not that of the table; "" if it is, or the user chose it.
-        data_on_hub: whether the examples are a data set of the hub.
     """
 
     flags: FinetuneFlags
@@ -204,7 +194,7 @@ class FinetuneSettings(RunSettings):
     def hyperparameters(self) -> dict[str, Any]:
         """The hyperparameters of Table 14, and the others that decide the result."""
         hyperparameters: dict[str, Any] = {
-            **self.engine.identity(),
+            **self.engine.decisive(),
             "learning_rate": self.engine.learning_rate,
             "dropout": self.model.hidden_dropout_prob,
             "classifier_dropout": self.model.classifier_dropout_prob,

@@ -236,7 +236,7 @@ def _recipe(settings: PretrainSettings | FinetuneSettings) -> dict[str, Any]:
     """How a run was trained, by the names of settings.json; what is None is no row."""
     if isinstance(settings, PretrainSettings):
         rows: dict[str, Any] = {"objective": settings.objective, "masking": dataclasses.asdict(settings.masking)}
-        rows |= {"steps": settings.steps, "warmup_steps": settings.warmup_steps, **settings.engine.identity()}
+        rows |= {"steps": settings.steps, "warmup_steps": settings.warmup_steps, **settings.engine.decisive()}
     else:
         rows = {"task": settings.task, **settings.hyperparameters}
     rows |= {"initial weights": settings.init and Path(settings.init).name, "seed": settings.flags.seed}

@@ -42,15 +42,11 @@ class Console(Callback):
             run.say(self._training_line(record, is_last))
         if record["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
-            precision = run.settings.engine.precision
-            what = "overflowed" if precision == "fp16" else "were infinite or no number"
-            line = (
-                f"{precision}: gradients {what} in {record['overflow_steps']} of {run.state.step:,} steps. Their "
-                "updates were skipped; if it continues, lower the learning rate"
+            run.say(
+                f"{run.settings.engine.precision}: gradients overflowed in {record['overflow_steps']} of "
+                f"{run.state.step:,} steps, whose updates were skipped. The loss scale is {record['loss_scale']:g}. If "
+                "it continues, lower the learning rate or use --precision bf16"
             )
-            if precision == "fp16":
-                line += f" or use --precision bf16. The loss scale was lowered to {record['loss_scale']:g}"
-            run.say(line)
 
     def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
         """Prints the line of the evaluation before the first step."""
@@ -61,7 +57,6 @@ class Console(Callback):
         self._run.say("\n".join(evaluation_lines(self._run.state.step, evaluation)))
 
     def _training_line(self, record: Mapping[str, Any], is_last: bool) -> str:
-        """The line of a logging interval."""
         run, step, steps = self._run, self._run.state.step, self._run.settings.steps
         parts = [f"step {step:>{len(str(steps))}}/{steps}", f"loss {record['loss']:.4f}"]
         parts += [f"{task} {100 * record[f'{task}_accuracy']:.1f} %" for task in TASKS if _has_accuracy(record, task)]
@@ -216,7 +211,6 @@ class MetricsLog(Callback):
 
 
 def _plain(value: Any) -> Any:
-    """The value for JSON: None in place of a number that is not finite."""
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

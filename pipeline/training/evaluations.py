@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Pace(Protocol):
+class Monitor(Protocol):
     """What an evaluation passes its batches through."""
 
     def __call__(self, batches: Iterable[T], count: int) -> Iterator[T]:
@@ -14,8 +14,8 @@ class Pace(Protocol):
         ...
 
 
-def without_pauses(batches: Iterable[T], count: int) -> Iterator[T]:
-    """A `Pace` that only yields the batches."""
+def unmonitored(batches: Iterable[T], count: int) -> Iterator[T]:
+    """A `Monitor` that only yields the batches."""
     return iter(batches)
 
 

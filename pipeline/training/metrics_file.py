@@ -67,5 +67,4 @@ def check_numbers(run: Path, record: Mapping[str, Any], names: Iterable[str]) ->
 
 def last_record(run: Path, split: str) -> dict[str, Any] | None:
     """The newest record of `split` ("train" or "eval") in a run's metrics.jsonl, or None."""
-    records = read_records(run, split)
-    return records[-1] if records else None
+    return next(reversed(read_records(run, split)), None)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from pipeline.checkpoint.checkpoint_manifest import BYTES_A_PARAMETER
-from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_LOST, StopSignals
 from pipeline.engine.engine_state import Engine, differing_ranks, parameter_count, weights_checksum
 from pipeline.training.evaluations import Evaluation
@@ -46,24 +45,6 @@ class Agreement(NamedTuple):
     progress: float
 
 
-def start_agreement(
-    control: ControlGroup, signals: StopSignals, label_counts: Any, is_writing: bool, progress: float
-) -> Callable[[], Agreement]:
-    """Starts the agreement on the next step, with what this rank knows. Collective.
-
-    progress: by rank 0's clock: those of the ranks differ. Returns a function that waits until all ranks have started
-    it. Collective.
-    """
-    mine = [is_writing, progress if control.rank == 0 else 0.0]
-    finish = begin_sums(control, signals.flags(), label_counts, mine)
-
-    def agreed() -> Agreement:
-        stops, counts, (writers, progress_of_all) = finish()
-        return Agreement(signals.first(stops), counts, writers, progress_of_all)
-
-    return agreed
-
-
 class NextStep:
     """This rank's micro-batches of the next step, and the agreement of all ranks on it, which begins with them."""
 
@@ -77,7 +58,7 @@ class NextStep:
     ) -> None:
         self._run, self._task, self._signals, self._deadline = run, task, signals, deadline
         self._micro_batches = micro_batches
-        self._begun: tuple[Sequence[Any], Callable[[], Agreement]] | None = None
+        self._begun: tuple[Sequence[Any], Callable[[], list[Any]]] | None = None
 
     def begin(self, step: int, is_writing: bool) -> None:
         """Waits for the micro-batches of the step after `step` steps and starts the agreement, once. Collective."""
@@ -86,19 +67,20 @@ class NextStep:
             run.enter("data")
             micro_batches = next(self._micro_batches)
             run.enter("agreement")
-            counts, progress = (
-                self._task.label_counts(micro_batches),
+            progress, counts = (
                 self._deadline.progress(step, run.clock.seconds()),
+                self._task.label_counts(micro_batches),
             )
-            agreed = start_agreement(run.control, self._signals, counts, is_writing, progress)
-            self._begun = micro_batches, agreed
+            mine = [is_writing, progress if run.is_rank_0 else 0.0]  # by rank 0's clock: those of the ranks differ
+            self._begun = micro_batches, begin_sums(run.control, self._signals.flags(), counts, mine)
 
     def take(self) -> tuple[Sequence[Any], Agreement]:
         """The micro-batches of the step that was begun, and what the ranks agree on. Collective."""
         assert self._begun is not None, "no step was begun"
-        (micro_batches, agreed), self._begun = self._begun, None
+        (micro_batches, finish), self._begun = self._begun, None
         self._run.enter("agreement")
-        return micro_batches, agreed()
+        stops, counts, (writers, progress) = finish()
+        return micro_batches, Agreement(self._signals.first(stops), counts, writers, progress)
 
 
 def expected_save_seconds(engine: Engine) -> float:
@@ -111,13 +93,11 @@ class Deadline:
 
     The time of a run is the wall-clock time of all its starts up to their last checkpoints. The hours of training are
     the limit minus a reserve: 1.25 times the longest step, evaluation and save so far, measured anew at each start.
-    These count twice, once for the end of the run and once for what happens before the clock is read again; a step
-    once more, because the clock is read before the end of the step before; an export as much as a save.
+    These count twice, once for the end of the run and once for what happens before the clock is read again; a step once
+    more, because the clock is read before the end of the step before; an export as much as a save.
 
     Args:
         hours: the limit; None for none, and then the progress stays 0.
-        steps: of the run.
-        save_seconds: what a save is expected to take.
         first: step that the run begins at, which is that of the branch. The hours are for the steps from there on.
     """
 
@@ -155,9 +135,9 @@ class Deadline:
 
 
 class Divergence:
-    """Keeps the loss of each step on the device, and judges it at logged lines and saves.
+    """Keeps the loss of each step on the device, and judges it where the host reads from the device anyway.
 
-    There the host reads from the device anyway. Weights whose last loss is not finite are not saved.
+    Weights whose last loss is not finite are not saved.
     """
 
     def __init__(self, run: TrainingRun) -> None:

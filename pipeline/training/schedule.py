@@ -66,11 +66,9 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
 
     WarmupLR stays at its peak after the warm-up, WarmupDecayLR falls linearly to its `warmup_min_lr`, WarmupCosineLR
     along half a cosine to `cos_min_ratio` times the peak. WarmupStableDecay is not DeepSpeed's: it stays at its peak
-    and falls to 0 in the last `decay_num_steps` steps, see `decay`. Raises UserError: an unknown type or parameter, or
-    a warm-up that is longer than the run.
+    and falls to 0 in the last `decay_num_steps` steps, see `decay`.
 
     Args:
-        block: `{"type": one of KINDS, "params": {...}}` with DeepSpeed's names.
         peak: learning rate of the optimizer block.
         warmup_steps: of the command line; None for the block's, or 2.5 % of the steps (the paper's) without one.
         total_steps: length of the run; the block's `total_num_steps` is ignored.
@@ -87,8 +85,6 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
             "or no scheduler block for the paper's schedule"
         )
     shape = params.pop("warmup_type", "linear" if kind == "WarmupStableDecay" else "log")
-    if shape not in ("linear", "log"):
-        raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear" or "log"')
     floor = start = end = 0.0
     decay_steps, decay_shape = 0, "linear"
     if kind in ("WarmupLR", "WarmupDecayLR"):
@@ -97,10 +93,6 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
         start, end = float(params.pop("warmup_min_ratio", 0.0)), float(params.pop("cos_min_ratio", 0.0001))
     elif kind == "WarmupStableDecay":
         decay_steps, decay_shape = params.pop("decay_num_steps", 0), params.pop("decay_type", "linear")
-        if not isinstance(decay_steps, int) or isinstance(decay_steps, bool):
-            raise UserError(f"scheduler.params.decay_num_steps is {decay_steps!r:.40}; give a whole number of steps")
-        if decay_shape not in ("linear", "1-sqrt"):
-            raise UserError(f'scheduler.params.decay_type {decay_shape!r} is not known; use "linear" or "1-sqrt"')
         if not 0 <= decay_steps <= total_steps - warmup_steps:
             raise UserError(
                 f"{warmup_steps} warm-up steps and {decay_steps} steps of decay do not fit into {total_steps} steps; "

@@ -48,12 +48,7 @@ class AfterStep(NamedTuple):
 
 
 class Trainer:
-    """Trains the engine of `run` on the batches of `task`, from the state of `run` on.
-
-    Args:
-        signals: stop-signal handlers, already installed.
-        callbacks: look on; the same on all ranks.
-    """
+    """Trains the engine of `run` on the batches of `task`, from the state of `run` on. The callbacks look on."""
 
     def __init__(
         self, run: TrainingRun, task: TrainingTask, signals: StopSignals, callbacks: Sequence[Callback]
@@ -164,7 +159,6 @@ class Trainer:
             ) from None
 
     def _end_step(self, seconds: float) -> None:
-        """Counts a step, which took `seconds` on this rank's host."""
         self.run.state.step += 1
         self._score = None
         self.divergence.end_step()
@@ -226,7 +220,6 @@ class Trainer:
             self._finish_save(required)
 
     def _finish_save(self, required: bool = False) -> None:
-        """Waits for the end of a save in progress, and tells of its checkpoint. Collective."""
         if not self.saver.is_saving:
             return
         with self._saving(required):

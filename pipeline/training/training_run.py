@@ -29,12 +29,7 @@ REMEDY = "lower the learning rate, lengthen the warm-up or use --precision bf16,
 
 
 class Lap(NamedTuple):
-    """The time since the previous lap.
-
-    Attributes:
-        seconds: without pauses.
-        waiting: the part of `seconds` that was spent waiting for data.
-    """
+    """The seconds since the previous lap without pauses, and the part that was spent waiting for data."""
 
     seconds: float
     waiting: float
@@ -128,13 +123,11 @@ class TrainState:
     """The progress of a run: all that a resume needs beside the engine's own state.
 
     Attributes:
-        step: steps made, including those whose update was skipped. With the batch size and the skipped batches it gives
-            the samples consumed, and with the seed the order of all rows to come.
+        step: steps made, including those whose update was skipped. With the batch size and the skipped batches it
+            gives the samples consumed, and with the seed the order of all rows to come.
         seconds: wall-clock time of all starts.
         tokens: tokens trained on up to the last logged line, without padding.
-        meter: the task's sums over the steps since the last logged line and over all ranks, in the order of the
-            fields of `TrainingTask.sums_kind`.
-        finished: True once the final step completed.
+        meter: the task's sums since the last logged line over all ranks, in the order of `TrainingTask.sums_kind`.
     """
 
     step: Count = 0
@@ -149,10 +142,8 @@ class TrainingRun:
     """A run whose engine is ready to train. The trainer and its parts share it.
 
     Attributes:
-        state: restored from the newest checkpoint, or that of a new run.
         description: of the optimizer's parameter groups, one line each.
         hosts: host name of each rank, on rank 0; empty on the others.
-        clock: wall-clock time of the run.
         say: prints a line on rank 0, above the bar; `print` until the trainer is made.
     """
 

@@ -12,7 +12,7 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.initial_weights import InitialModel, InitialWeights
 from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
-from pipeline.training.evaluations import Evaluation, Pace
+from pipeline.training.evaluations import Evaluation, Monitor
 from pipeline.training.training_run import Throughput, TrainingRun
 
 if TYPE_CHECKING:
@@ -23,14 +23,8 @@ if TYPE_CHECKING:
 class TrainingTask(ABC):
     """One run: its settings, its model, its data, its loss and its evaluation.
 
-    It is made when the command line is checked, and knows no data until `open`. A batch is a NamedTuple of numpy
-    arrays, whose fields are the arguments of the model.
-
-    Attributes:
-        settings: of the run.
-        vocabulary: of the model, for the run's directory.
-        initial: the trained model of --init; None for random weights.
-        control: the ranks; set by `open`.
+    It is made when the command line is checked, and knows no data until `open`, which also sets `control`. A batch is a
+    NamedTuple of numpy arrays, whose fields are the arguments of the model. `initial` is the model of --init.
     """
 
     settings: RunSettings
@@ -157,8 +151,8 @@ class TrainingTask(ABC):
         """
 
     @abstractmethod
-    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
-        """Evaluates, on the same data every time; every batch passes through `pace`. Collective.
+    def evaluate(self, engine: "Engine", wrap: Monitor) -> Evaluation:
+        """Evaluates, on the same data every time; every batch passes through `wrap`. Collective.
 
         It leaves the engine in training mode.
         """

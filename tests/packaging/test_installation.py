@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from common import __version__
-from tests.conftest import HIDDEN
 from tests.docs.pages import blocks_of
 
 pytestmark = pytest.mark.slow
@@ -26,7 +25,7 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 def run(*command, cwd, status=0):
     """Runs a command in a directory that is not the repository; its output, both streams in one."""
-    environment = os.environ | {"DS_ACCELERATOR": "cpu", "PYTHONPATH": HIDDEN}
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "PYTHONPATH": ""}
     result = subprocess.run(
         [str(part) for part in command], cwd=cwd, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, check=False,

@@ -17,7 +17,7 @@ from pipeline import pretrain
 from pipeline.distributed import rendezvous
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 from pipeline.distributed.rendezvous import Rendezvous, reserve_port
-from pipeline.engine.ranks import become_single_rank
+from pipeline.engine.ranks import find_rank
 from pipeline.run import launch
 from tests.pipeline.conftest import run
 from tests.pipeline.pretraining.command_lines import CONFIG
@@ -32,7 +32,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_RETRY_SECONDS", 0.01)
 
 
-@pytest.mark.parametrize("address", ["no-such-host.invalid", "x" * 300, "a..b", "."])
+@pytest.mark.parametrize("address", ["no-such-host.invalid", "x" * 300, "a..b", ".", ""])
 def test_an_unknown_address_is_named(address: str) -> None:
     with pytest.raises(UserError, match=rf"MASTER_ADDR is '{address[:80]}', and host \S+ cannot resolve it \("):
         rendezvous.check_address(address)
@@ -82,7 +82,7 @@ def test_the_port_of_a_single_rank_is_given_to_nobody_else_and_its_store_listens
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")  # so that monkeypatch puts back what was there
         monkeypatch.delenv(name)
-    become_single_rank()
+    find_rank()
     port = int(os.environ["MASTER_PORT"])
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
@@ -96,8 +96,9 @@ Meet = Callable[..., Rendezvous]
 @pytest.fixture
 def meet(monkeypatch: pytest.MonkeyPatch) -> Meet:
     """Makes a rank of two; call it for rank 0 first."""
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(reserve_port()))
+    values = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "LOCAL_RANK": "0"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
 
     def meet_as(rank: int, seconds: float = 60.0) -> Rendezvous:
         monkeypatch.setenv("WORLD_SIZE", "2")
@@ -218,8 +219,8 @@ def test_a_port_of_another_program_is_named(
 def test_rank_0_waits_longer_for_more_ranks_and_as_long_as_it_is_told(
     ranks: int, variable: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = {"WORLD_SIZE": str(ranks), "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
-    for name, value in values.items():
+    values = {"WORLD_SIZE": str(ranks), "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in (values | {"MASTER_PORT": str(reserve_port())}).items():
         monkeypatch.setenv(name, value)
     if variable is not None:
         monkeypatch.setenv("ALBERT_JOIN_SECONDS", variable)

@@ -11,7 +11,7 @@ from pipeline.finetuning import fine_tuning
 from pipeline.finetuning.prediction import batches_of
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
-from pipeline.training.evaluations import without_pauses
+from pipeline.training.evaluations import unmonitored
 from pipeline.training.training_run import TrainingFailed
 
 
@@ -40,4 +40,4 @@ def test_numbers_that_are_none_end_the_training_on_all_ranks(monkeypatch, is_fir
     task = fine_tuning.FineTuning(None, None, None, TASKS["stsb"], SimpleNamespace(features={"dev": None}), None)
     task.control = control
     with pytest.raises(TrainingFailed, match=f"the evaluation on dev failed: {said}; lower the learning rate"):
-        task.evaluate(engine, without_pauses)
+        task.evaluate(engine, unmonitored)

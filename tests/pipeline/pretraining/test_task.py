@@ -13,7 +13,7 @@ from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.data.collate import Batch, Collator, blank
 from pipeline.data.rng import dropout_seed
 from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining, PretrainingSums, entropy
-from pipeline.training.evaluations import without_pauses
+from pipeline.training.evaluations import unmonitored
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
 
@@ -115,7 +115,7 @@ def test_an_evaluation_reads_its_batches_ahead_in_a_thread(monkeypatch):
     engine, settings = make_model(), SimpleNamespace(engine=SimpleNamespace(micro_batch_size=2))
     task = PreTraining(settings, None, None, None)
     task.control, engine.device = SimpleNamespace(rank=0, world_size=1), torch.device("cpu")
-    found = list(task._outputs(engine, collator(random_shards(count=6)), None, without_pauses))
+    found = list(task._outputs(engine, collator(random_shards(count=6)), None, unmonitored))
     assert len(found) == len(readers) == 3
     assert threading.main_thread() not in readers
     assert engine.training

@@ -69,7 +69,7 @@ def test_a_pre_training_run_of_format_4_keeps_its_values(tmp_path: Path) -> None
     flags = settings.flags
     assert (flags.output, flags.seed, flags.max_hours, flags.eval_batches) == (tmp_path, 3, 2.5, 3)
     assert (settings.engine.optimizer, settings.engine.learning_rate) == ("Lamb", 0.01)
-    assert settings.identity()["engine"] == {
+    assert settings.fixed_values()["engine"] == {
         "train_batch_size": 8, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}, "scheduler": None,
         "gradient_clipping": None,
     }  # fmt: skip

@@ -55,7 +55,7 @@ def test_the_first_overflow_is_explained_once():
     lines = Lines()
     lines.run.settings.engine = SimpleNamespace(precision="fp16")
     lines.console._overflow_explained = False
-    assert "The loss scale was lowered to 1024" in lines.log(10, 5.0)
+    assert "The loss scale is 1024" in lines.log(10, 5.0)
     assert lines.log(20, 6.0) is None
 
 

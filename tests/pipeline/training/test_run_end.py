@@ -19,7 +19,7 @@ from pipeline.checkpoint.retention import tags
 from pipeline.distributed.exits import EXIT_LOST, StopSignals
 from pipeline.engine.engine_state import differing_ranks
 from pipeline.training import schedule
-from pipeline.training.run_end import NON_FINITE_STEPS, Agreement, Deadline, Divergence, start_agreement
+from pipeline.training.run_end import NON_FINITE_STEPS, Agreement, Deadline, Divergence, NextStep
 from pipeline.training.training_run import Callback, TrainingFailed, TrainingRun, TrainState
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
@@ -85,7 +85,14 @@ def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
     rank: int, received: int | None, others: list[float], stop_signal: int | None, writers: float, progress: float
 ) -> None:
     control: Any = OtherRanks(rank, others)
-    agreed = start_agreement(control, stop_signals(received), LabelCounts(3.0, 1.0), True, 0.5)()
+    clock = SimpleNamespace(seconds=lambda: 0.0)
+    run: Any = SimpleNamespace(control=control, is_rank_0=control.rank == 0, enter=lambda phase: None, clock=clock)
+    task: Any = SimpleNamespace(label_counts=lambda micro_batches: LabelCounts(3.0, 1.0))
+    deadline: Any = SimpleNamespace(progress=lambda step, seconds: 0.5)
+    step = NextStep(run, task, stop_signals(received), deadline, iter([["batch"]]))
+    step.begin(0, is_writing=True)
+    micro_batches, agreed = step.take()
+    assert micro_batches == ["batch"]
     assert agreed == Agreement(stop_signal, LabelCounts(7.0, 2.0), writers, progress)
 
 

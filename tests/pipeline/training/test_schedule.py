@@ -52,11 +52,7 @@ def test_a_stable_rate_with_a_decay_by_hand(shape: str, rates: list[float]) -> N
     ("params", "message"),
     [
         ({"decay_num_steps": 9}, "2 warm-up steps and 9 steps of decay do not fit into 10 steps"),
-        ({"decay_num_steps": 4, "decay_type": "cosine"}, "decay_type 'cosine' is not known"),
         ({"decay_steps": 4}, "decay_steps is not a parameter"),
-        ({"decay_num_steps": "auto"}, "decay_num_steps is 'auto'; give a whole number"),
-        ({"decay_num_steps": 2.7}, "decay_num_steps is 2.7; give a whole number"),
-        ({"decay_num_steps": True}, "decay_num_steps is True; give a whole number"),
     ],
 )
 def test_a_stable_rate_refuses(params: dict[str, object], message: str) -> None:
@@ -121,7 +117,6 @@ def test_scheduler_blocks_mean_what_they_mean_to_deepspeed(kind, params, shape):
     [
         ({"type": "OneCycle", "params": {}}, "OneCycle"),
         ({"type": "WarmupLR", "params": {"warmup_steps": 3}}, "warmup_steps"),
-        ({"type": "WarmupLR", "params": {"warmup_type": "cubic"}}, "cubic"),
         ({"type": "WarmupLR", "params": {"warmup_num_steps": 200}}, "200"),
     ],
 )

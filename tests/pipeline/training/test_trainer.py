@@ -121,7 +121,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
             label_counts=lambda micro_batches: LabelCounts(3.0, 1.0),
             loss=lambda output, counts, number: output + (losses.pop(0) if losses else 0.0),
             try_evaluation=lambda engine: (Evaluation({"loss": 1.0}, 0.5, "loss"), 0.25),
-            evaluate=lambda engine, pace: Evaluation({"loss": 1.0}, 0.5, "loss"),
+            evaluate=lambda engine, wrap: Evaluation({"loss": 1.0}, 0.5, "loss"),
         )
         recorder, phases = Recorder(), list[str]()
         enter = run.enter
