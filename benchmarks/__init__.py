@@ -1,7 +1,5 @@
 """Measurements beside other systems, each a command of its own: `python -m benchmarks.NAME --help`.
 
-claims             the paper's claims, tested with small models of the same compute
-chaos/             100 random faults in one training on three hosts, and what each cost
 encoders           scores and speed of a fine-tuned encoder beside transformers.Trainer, several tasks and seeds
 gpu/               what a GPU can do with this project, as a page: `make gpu`
 many_ranks         what rank 0 of many ranks computes because they are many

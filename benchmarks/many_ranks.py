@@ -84,7 +84,7 @@ def _watch(ranks: int) -> float:
 
     def look() -> None:
         watch._hear()
-        progress.find_hanging({rank: seen.report for rank, seen in watch._seen.items()})
+        progress.find_hanging({rank: other.report for rank, other in watch._others.items()})
 
     return _median(look)
 

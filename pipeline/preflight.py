@@ -3,20 +3,18 @@
     python -m pipeline.preflight --data shards/train --output runs/base
     python -m pipeline.preflight --hostfile hostfile --data shards/train --output runs/xxlarge
 
-Without a hostfile it checks this machine: data, directory of the run, GPUs, port. With one, run it on the
-host and in the directory in which `deepspeed` will run. It starts itself over ssh on each host, with a question, and
-compares the answers with this host: code, Python, packages, data, directory of the run. The GPUs are compared with the
-hostfile. Rank 0's host opens the port of the rendezvous, and the other hosts connect to it.
+Without a hostfile it checks this machine: data, directory of the run, GPUs, port. With one, run it on the host and in
+the directory in which `deepspeed` will run. It starts itself over ssh on each host, with a question, and compares the
+facts of the answers with this host (`pipeline.run.facts`), as the start will. The GPUs are compared with the hostfile.
+Rank 0's host opens the port of the rendezvous, and the other hosts connect to it.
 
 Exit status: 0 ready; 1 problems found; 2 a mistake in the command line.
 """
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
-import platform
 import re
 import secrets
 import shlex
@@ -27,7 +25,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -39,36 +36,24 @@ from common.files.json_files import read_text
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
 from pipeline.engine.hardware import missing_for_compilation
+from pipeline.run.facts import Facts, differences, facts_of_host
 from pipeline.settings.declare import split_weight
 
-SUFFIXES = (".py", ".json", ".toml", ".txt", ".md")
-"""Of the files that decide what is computed."""
-SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
-"""Directories and files of the project that must be the same on all hosts."""
-REMEDIES = {
-    "code": "bring all hosts to the same commit, without changes",
-    "Python": "make the environment with the same one",
-    "packages": "pip install -r requirements.txt",
-    "shards": "copy the shards again",
-}
-"""By kind of facts, what makes them the same on all hosts."""
-Facts = Mapping[str, Mapping[str, str]]
-"""What `examine` finds, by kind and name."""
 MAX_BYTES, MAX_SLOTS = 16 << 20, 1024
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 180
 _TORCH_SECONDS = 90  # imports from a cold network disk take long
-_NO_FOLDER, _NO_PYTHON, _LATE, _NO_SSH = 97, 98, 124, 255  # exit statuses, also of `timeout` and ssh
-_TRIAL = """
-import torch
+_TRIAL = f"""
+import os, torch
+from {PREFIX}pipeline.engine.hardware import check_gpus_are_usable
+os.environ.pop("DS_ACCELERATOR", None)
 try:
-    assert torch.cuda.is_available() or torch.cuda.init(), "torch sees none"
+    check_gpus_are_usable()
     for number in range(torch.cuda.device_count()):
-        ones = torch.ones(512, 512, device=f"cuda:{number}")
+        ones = torch.ones(512, 512, device=f"cuda:{{number}}")
         assert bool((ones @ ones == 512).all()), "a matrix product is wrong"
         print("computes", flush=True)
 except Exception as error:
-    reason = str(error).strip().partition("\\n")[0] or type(error).__name__
-    print(f"{reason} (torch {torch.__version__}, built for CUDA {torch.version.cuda or 'none'})")
+    print(str(error).strip().partition("\\n")[0] or type(error).__name__)
 """
 _port = bounded(int, "port", lambda port: 1 <= port <= 65535, "a port; give one from 1 to 65535")
 
@@ -94,13 +79,20 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns the exit status."""
     args = parser().parse_all(argv)
     if args.answer is not None:
-        return _answer(json.loads(args.answer))
+        print(json.dumps(examine(question := json.loads(args.answer))), flush=True)
+        if question["listen"]:
+            sys.stdin.read()  # the port stays open until stdin is closed
+        return 0
     began, hosts = time.monotonic(), {} if args.hostfile is None else read_hostfile(args.hostfile)
-    own = {name: os.environ[name] for name in ("DS_ACCELERATOR",) if name in os.environ}
-    environment = read_environment(Path.home(), Path.cwd()) if hosts else own
+    environment = read_environment(Path.home(), Path.cwd()) if hosts else dict(os.environ)
     with _beacon(args.output) as beacon:
         question = _question(args, environment, beacon)
-        subject, lines = _check_hosts(args, hosts, environment, question) if hosts else _check_here(question)
+        if hosts:
+            subject, lines = _check_hosts(args, hosts, environment, question)
+        else:
+            found = examine(question)
+            devices = f"{found['gpus']} GPUs" if found["gpus"] else f"{found['cores']} cores without a GPU"
+            subject, lines = f"this machine, {devices}", [f"this machine: {line}" for line in found["problems"]]
     print(*lines, sep="\n", end="\n" if lines else "")
     verdict = "ready" if not lines else quantity(len(lines), "problem")
     print(f"{subject}: {verdict} ({time.monotonic() - began:.1f} s)")
@@ -121,19 +113,11 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
     }
 
 
-def _check_here(question: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Checks this machine alone. Returns what was checked, and the problems."""
-    taken, found = _open(question["listen"]), examine(question)
-    devices = f"{found['gpus']} GPUs" if found["gpus"] else f"{found['cores']} cores without a GPU"
-    return f"this machine, {devices}", [f"this machine: {line}" for line in (*found["problems"], *taken)]
-
-
 def _check_hosts(
     args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
     """Compares each host with this one. Returns what was checked, and the problems."""
-    here = examine({**question, "gpus": False})["facts"]  # this may be a node without any
-    names, lines = list(hosts), []
+    here, names, lines = facts_of_host(question["data"]), list(hosts), []
     keeps_alive = len(names) < 2 or "ServerAliveInterval" in os.environ.get("PDSH_SSH_ARGS_APPEND", "")
     if not keeps_alive and "serveraliveinterval 0" in lines_of("ssh", "-G", "--", names[-1]):
         lines.append(
@@ -173,32 +157,15 @@ def problems_of_host(slots: int, found: Mapping[str, Any], here: Facts, needs_gp
     return lines
 
 
-def differences(found: Facts, wanted: Facts) -> list[str]:
-    """A line for each kind of facts in which a host differs, with the first differences and the remedy."""
-    lines = []
-    for kind, facts in wanted.items():
-        names = sorted({*facts, *found[kind]})
-        other = [name for name in names if found[kind].get(name) != facts.get(name)]
-        shown = [f"{name} {found[kind].get(name, 'none')} ({facts.get(name, 'none')} here)" for name in other[:4]]
-        if other:
-            more = f" and {len(other) - 4} more" if len(other) > 4 else ""
-            lines.append(f"other {kind}: {', '.join(shown).strip()}{more}; {REMEDIES[kind]}")
-    return lines
-
-
 def _start(host: str, environment: Mapping[str, str], question: Mapping[str, Any]) -> "subprocess.Popen[str]":
     """Starts this module over ssh on a host, in the project's directory, with a question."""
     words = [sys.executable, "-m", PREFIX + "pipeline.preflight", "--answer", json.dumps(question)]
-    remote = (
-        f"cd {shlex.quote(os.getcwd())} || exit {_NO_FOLDER}; [ -x {shlex.quote(sys.executable)} ] || exit "
-        f"{_NO_PYTHON}; exec timeout {_ANSWER_SECONDS} env "
-        f"{shlex.join([*(f'{name}={value}' for name, value in environment.items()), *words])}"
-    )
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    run = shlex.join(["timeout", str(_ANSWER_SECONDS), "env", *variables, *words])
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}", "-o", "ServerAliveInterval=10"]
+    command = ["ssh", *options, "--", host, f"cd {shlex.quote(os.getcwd())} && exec {run}"]
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        ["ssh", *options, "--", host, remote], stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace"
-    )
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace")
 
 
 def answer_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
@@ -209,35 +176,25 @@ def answer_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
         found: dict[str, Any] = json.loads(line)
         return found
     _, errors = process.communicate()
-    last = (errors.strip().splitlines() or ["no message"])[-1]
-    causes = {
-        _NO_SSH: f"cannot be reached by ssh without a password ({last}); start it, or set up the key",
-        _NO_FOLDER: f"has no directory {os.getcwd()}; put the checkout at the same place, or on shared storage",
-        _NO_PYTHON: f"has no {sys.executable}; make the environment at the same place, or on shared storage",
-        _LATE: f"does not answer within {_ANSWER_SECONDS} s; check its load",
-    }
-    other = f"cannot run the preflight ({last}); make checkout and environment there as they are here"
-    return {"problems": [causes.get(process.returncode, other)]}
+    said = (errors.strip().splitlines() or [f"status {process.returncode}"])[-1]
+    if process.returncode == 255:  # ssh's own
+        return {"problems": [f"cannot be reached by ssh without a password ({said}); start it, or set up the key"]}
+    return {"problems": [f"cannot run the preflight ({said}); make checkout and environment there as they are here"]}
 
 
 def read_hostfile(path: Path) -> dict[str, int]:
     """Slots by host, in the order of the file. Raises UserError with the first line that DeepSpeed cannot read."""
     form, hosts = "write a line for each host, as in `node1 slots=8`", dict[str, int]()
-    try:
-        lines = read_text(path, form, MAX_BYTES).splitlines()
-    except UserError as error:
-        raise UserError(f"--hostfile {error}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.strip().startswith("#"):
+    for number, line in enumerate(map(str.strip, read_text(path, form, MAX_BYTES).splitlines()), 1):
+        if not line or line.startswith("#"):
             continue
-        match = re.match(r"(\S+)\s+slots=([0-9]{1,5})\b", line.strip())
-        if match is None or not match[1].isprintable() or not 1 <= int(match[2]) <= MAX_SLOTS:
-            raise UserError(f"{path}, line {number}: {line[:80]!r} is not a host and 1 to {MAX_SLOTS} slots; {form}")
-        if match[1] in hosts:
-            raise UserError(f"{path}, line {number}: {match[1]} is listed twice; give each host one line")
+        match = re.match(r"(\S+)\s+slots=([0-9]{1,5})\b", line)
+        if match is None or not match[1].isprintable() or not 1 <= int(match[2]) <= MAX_SLOTS or match[1] in hosts:
+            problem = f"{line[:80]!r} is not a new host and 1 to {MAX_SLOTS} slots"
+            raise UserError(f"--hostfile {path}, line {number}: {problem}; {form}")
         hosts[match[1]] = int(match[2])
     if not hosts:
-        raise UserError(f"{path} names no host; {form}")
+        raise UserError(f"--hostfile {path} names no host; {form}")
     return hosts
 
 
@@ -276,25 +233,15 @@ def _beacon(output: Path | None) -> Iterator[Path | None]:
         beacon.unlink(missing_ok=True)
 
 
-def _answer(question: Mapping[str, Any]) -> int:
-    """Prints what this host is, as a line of JSON. One that listens keeps its port open until stdin is closed."""
-    taken = _open(question["listen"]) if question["listen"] else []
-    found = examine(question)
-    print(json.dumps(found | {"problems": found["problems"] + taken}), flush=True)
-    if question["listen"]:
-        sys.stdin.read()
-    return 0
-
-
 def examine(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Examines this host, in the project's directory.
+    """Examines this host.
 
     Args:
         question: data: directories of shards; beacon: a file that the asking host has just made in the run's directory,
-            or None; connect: [address, port] to try, or None; gpus: whether to try the GPUs.
+            or None; connect: [address, port] to try, or None; listen: the port of the rendezvous to open, as rank 0
+            will, until this process ends, or 0; gpus: whether to try the GPUs.
     Returns:
-        facts, which must be the same on all hosts: by kind, by name; problems, one line each; gpus: how many compute;
-        cores; address of this host.
+        facts: see `pipeline.run.facts`; problems, one line each; gpus: how many compute; cores; address of this host.
     """
     gpus, lines = _try_gpus() if question["gpus"] else (0, [])
     if question["beacon"] is not None and (state := _output(Path(question["beacon"]))):
@@ -305,30 +252,18 @@ def examine(question: Mapping[str, Any]) -> dict[str, Any]:
         except OSError as error:
             reason = error.strerror or error
             lines.append(f"cannot reach rank 0's host ({reason}); open the port, or give another --master_addr")
-    found = [path for place in map(Path, SOURCES) for path in (place, *place.rglob("*"))]
-    files = [path for path in found if path.suffix in SUFFIXES]
-    facts = {
-        # An editor's lock is a link that leads nowhere.
-        "code": {str(path): _digest(path.read_bytes()) for path in files if path.is_file()},
-        "Python": {"": platform.python_version()},
-        "packages": {str(package.name): package.version for package in metadata.distributions()},
-        "shards": {directory: _shards(Path(directory)) for directory in question["data"]},
+    if question["listen"]:
+        try:
+            socket.create_server(("", question["listen"]), backlog=1024).detach()  # the kernel takes the connections
+        except OSError:
+            lines.append("the port is taken; end what listens there, or give another --master_port")
+    return {
+        "facts": facts_of_host(question["data"]),
+        "problems": lines,
+        "gpus": gpus,
+        "cores": len(os.sched_getaffinity(0)),
+        "address": " ".join(lines_of("hostname", "-I")).partition(" ")[0],
     }
-    address = " ".join(lines_of("hostname", "-I")).partition(" ")[0]
-    cores = len(os.sched_getaffinity(0))
-    return {"facts": facts, "problems": lines, "gpus": gpus, "cores": cores, "address": address}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:12]
-
-
-def _shards(directory: Path) -> str:
-    """A digest of a shard set's manifest and of the sizes of its files; "none" without a manifest."""
-    if not (directory / "manifest.json").is_file():
-        return "none"
-    sizes = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(directory) if entry.name[0] != ".")
-    return _digest((directory / "manifest.json").read_bytes() + str(sizes).encode())
 
 
 def _output(beacon: Path) -> str:
@@ -347,20 +282,11 @@ def _try_gpus() -> tuple[int, list[str]]:
     if not gpus_of_driver() and not has_gpu_device():
         return 0, []
     said = lines_of(sys.executable, "-c", _TRIAL, seconds=_TORCH_SECONDS) or ["torch does not start, or ends"]
-    count, advice = said.count("computes"), 'see `nvidia-smi` there, and docs/quickstart.md, "GPU drivers"'
-    lines = [f"torch cannot compute on its GPUs: {line}; {advice}" for line in said[count:]]
+    count = said.count("computes")
+    lines = [f"torch cannot compute on its GPUs: {line}; see `nvidia-smi` there" for line in said[count:]]
     if missing := missing_for_compilation():
         lines.append(f"{missing}; install what is missing, or train with --compile off")
     return count, lines
-
-
-def _open(port: int) -> list[str]:
-    """Listens on the port of the rendezvous, as rank 0 will, until this process ends. Returns the problem, if any."""
-    try:
-        socket.create_server(("", port), backlog=1024).detach()  # the kernel takes the connections
-    except OSError:
-        return ["the port is taken; end what listens there, or give another --master_port"]
-    return []
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import argparse
 import fcntl
 import gc
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,17 +12,9 @@ import pytest
 from hypothesis import settings
 
 from data_prep.sources import sample
-from tests.object_store import ObjectStore, run_store
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# The processes that tests start do without MLflow, and so does DeepSpeed here; the tests themselves use it.
-HIDDEN = str(Path(__file__).with_name("hidden"))
-if HIDDEN not in (searched := os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HIDDEN, *searched)))
-if HIDDEN not in sys.path:  # as it is in a process that a test has started
-    sys.path.insert(0, HIDDEN)
 
 # The same examples in every run, so that a failure is of the code that changed.
 settings.register_profile("project", derandomize=True, deadline=None)
@@ -35,7 +26,6 @@ gc.disable()  # while the tests are imported, which makes millions of objects th
 
 def pytest_collection_finish() -> None:
     """Lets the garbage collector run from here on, and never look at what has been imported."""
-    sys.path.remove(HIDDEN)
     gc.enable()
     gc.freeze()
 
@@ -92,18 +82,3 @@ def flash_on_processor() -> Iterator[None]:
     with torch.library._scoped_library("aten", "IMPL") as library:
         flash_stand_in.install(library)
         yield
-
-
-@pytest.fixture(scope="session")
-def object_store() -> Iterator[ObjectStore]:
-    """An S3 server on loopback; `s3` gives its environment to a test."""
-    with run_store() as store:
-        yield store
-
-
-@pytest.fixture
-def s3(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """The S3 server, which this process and those that it starts use."""
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
-    return object_store

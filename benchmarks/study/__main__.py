@@ -21,7 +21,7 @@ from benchmarks.shared.commands import run
 from benchmarks.study import finetune, page, text
 from benchmarks.study.finetune import choose_jobs
 from benchmarks.study.plan import PLANS, Plan
-from benchmarks.study.training import Training, check_model, chosen
+from benchmarks.study.training import Training, check_earlier, chosen
 from common.command_line import Parser, above_zero, entry_point, positive, price
 from common.errors import UserError
 from pipeline.reproduce import find_task_data
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
     if ranks > 1:
         launcher = ("deepspeed", "--quiet", "--num_accelerators", str(ranks), "--module")
     args.out.mkdir(parents=True, exist_ok=True)
-    check_model(plan, args.out)
+    check_earlier(plan, args.out, minutes)
 
     prepared = text.Preparation.on_all_cores(corpora, plan.length, args.out, python, report.cores())
     run(prepared.extract(), args.out)

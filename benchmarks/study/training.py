@@ -15,10 +15,10 @@ from benchmarks.study.plan import Choice, Plan
 from benchmarks.study.text import Corpus, splits_of
 from common.errors import UserError
 from common.files import atomic
-from common.files.json_files import read_object
 from data_prep.corpus.documents import HELD_OUT, TRAIN, VALIDATION
 from model import AlbertConfig
 from pipeline.checkpoint.retention import is_milestone, tags
+from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
 
 
@@ -147,11 +147,15 @@ def tokens_a_second(run: Path) -> float:
     return float((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"]))
 
 
-def check_model(plan: Plan, out: Path) -> None:
-    """Raises UserError if an earlier start pre-trained another model in OUT."""
-    settings = out / "pretrain" / "settings.json"
-    if settings.exists():
-        found = read_object(settings, "give another --out")["model"]
-        config = AlbertConfig.preset(plan.preset, **plan.model)
-        if any(found.get(name) != getattr(config, name) for name in ("num_hidden_layers", "hidden_size", *plan.model)):
-            raise UserError(f"{out} has a study of another model; give another --out, or move it away")
+def check_earlier(plan: Plan, out: Path, minutes: float) -> None:
+    """Raises UserError if an earlier start pre-trains another model in OUT, or with another limit of time."""
+    run = out / "pretrain"
+    if not (run / "settings.json").exists():
+        return
+    settings, config = read_settings(run), AlbertConfig.preset(plan.preset, **plan.model)
+    sizes = ("num_hidden_layers", "hidden_size", *plan.model)
+    if any(getattr(settings.model, name) != getattr(config, name) for name in sizes):
+        raise UserError(f"{out} has a study of another model; give another --out, or move it away")
+    before = 60 * (settings.flags.max_hours or 0.0) / plan.pretraining
+    if not (run / "done").exists() and not math.isclose(before, minutes, rel_tol=1e-4):
+        raise UserError(f"{out} has a study of {before:g} minutes; give --minutes {before:g} until it is pre-trained")

@@ -2,8 +2,8 @@
 
 A directory may be made if it is absent, empty, or has the marker of the same command. The marker,
 `.albert-pretraining.json`, names the command, what it was made from, and each file with its checksum. With --overwrite
-any directory may be replaced. The old one is renamed aside first. Of it, only the files that its marker lists and that
-nobody has changed are removed; everything else stays beside the new one.
+any directory may be replaced. The old one is renamed aside first. It is removed if it holds nothing but what its marker
+lists, unchanged; otherwise it stays beside the new one.
 """
 
 import contextlib
@@ -19,7 +19,6 @@ from common.errors import UserError
 from common.files.atomic import sync, temporary_beside, write_text
 from common.files.checksums import file_checksum
 from common.files.json_files import read_as
-from common.files.locks import WAIT_SECONDS, beside, holding
 from common.files.places import cannot_write, check_directory
 
 MARKER = ".albert-pretraining.json"
@@ -99,11 +98,10 @@ def making(directory: Path, command: str, source: str = "", overwrite: bool | No
             sync(new / name)
         marker = Marker(command, source, {name: file_checksum(new / name) for name in files})
         write_text(new / MARKER, json.dumps(asdict(marker), indent=1) + "\n")
-        with holding(beside(directory), directory, WAIT_SECONDS):
-            check(directory, command, source, overwrite)
-            if directory.exists():
-                os.rename(directory, aside)
-            os.rename(new, directory)
+        check(directory, command, source, overwrite)
+        if directory.exists():
+            os.rename(directory, aside)
+        os.rename(new, directory)
         sync(directory.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)  # made above, under a name that nothing else has
@@ -112,22 +110,19 @@ def making(directory: Path, command: str, source: str = "", overwrite: bool | No
 
 
 def _put_away(aside: Path, directory: Path) -> None:
-    """Removes the files of the old directory that are ours and unchanged, and gives what is left a visible name."""
+    """Removes the old directory if all that it holds is ours and unchanged, else gives it a visible name."""
     with contextlib.suppress(UserError):
         marker = read_marker(aside)
         listed = {} if marker is None else marker.files
-        for name in files_below(aside):
-            path = aside / name
-            if name in listed and not path.is_symlink() and file_checksum(path) == listed[name]:
-                path.unlink()
-        if not files_below(aside):
+        paths = [(aside / name, listed.get(name)) for name in files_below(aside)]
+        if all(not path.is_symlink() and file_checksum(path) == checksum for path, checksum in paths):
             shutil.rmtree(aside)
             return
     number = 1
     while os.path.lexists(kept := directory.with_name(f"{directory.name}.old-{number}")):
         number += 1
     os.rename(aside, kept)
-    print(f"{kept} holds what was in {directory} before and is not of this project")
+    print(f"{kept} holds what was in {directory} before, some of which is not of this project")
 
 
 def files_below(directory: Path) -> list[str]:

@@ -44,13 +44,13 @@ from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.encodings import check_encoding
-from data_prep.sources.records import EMPTY, NO_TEXT, Fields, Hub, Records
+from data_prep.sources.records import EMPTY, NO_TEXT, Condition, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language
 from data_prep.text.likeness import other_language
 
 _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 20, 5000  # of the first texts, to tell their language
-_FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
+_FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document", "where")
 OWN_FLAGS = {
     "wikipedia": (),
     "books": ("encoding",),
@@ -82,12 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
     flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
     flag = parser.add_argument_group("books and text").add_argument
-    flag("--encoding", metavar="NAME", help="of all files, such as big5 (default: found for each file by its language)")
+    flag("--encoding", metavar="NAME", help="of all files, such as big5 (default: UTF-8, UTF-16 or Windows-1252)")
     flag = parser.add_argument_group("jsonl and hub").add_argument
     flag("--text-field", metavar="NAME", help="field that contains the text (default text)")
     flag("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
     flag("--title-field", metavar="NAME", help="field that contains a title")
     flag("--records-per-document", type=positive, metavar="N", help="consecutive records in a document (default 1)")
+    flag("--where", nargs="+", metavar="FIELD>=X", help="keep records with such a number or text (also <=, ==)")
     flag = parser.add_argument_group("hub").add_argument
     flag("--subset", metavar="NAME", help="configuration of the dataset, such as 20231101.en")
     flag("--hub-split", metavar="NAME", help="split of the dataset (default train)")
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
         source = ranks.on_root(lambda: open_source(args))
         options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, LANGUAGE: source.language}
         options |= {VALIDATION: args.validation} if args.validation else {}
-        options |= {flag: getattr(args, flag) for flag in flags}
+        options |= {flag: value for flag in flags if (value := getattr(args, flag)) is not None or flag != "where"}
         counts = {split: DocumentCounts() for split in splits_of(options)}
         plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
         run_job(
@@ -122,7 +123,8 @@ def run(args: argparse.Namespace) -> None:
 def open_source(args: argparse.Namespace) -> Source:
     """Returns the raw collection that the command line names. UserError: it cannot be read."""
     paths, unit_bytes = [Path(path) for path in args.input], args.unit_megabytes << 20
-    fields = Fields(args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1)
+    where = tuple(map(Condition.parse, args.where or ()))
+    fields = Fields(args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1, where)
     source: Source
     if args.source == "wikipedia":
         source = Wikipedia(paths, unit_bytes, args.language)

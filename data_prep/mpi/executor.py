@@ -10,6 +10,8 @@ results together, in the order of the units.
 
 import contextlib
 import heapq
+import os
+import signal
 import sys
 import time
 import traceback
@@ -162,12 +164,20 @@ def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bo
         print(f"{output} is complete; nothing to do")
 
 
+def _say_interrupted(number: int, frame: object) -> None:
+    """Says on the terminal that SIGTERM ends the job. After Ctrl-C mpirun passes on nothing that a rank prints."""
+    with contextlib.suppress(OSError):  # there is no terminal
+        Path("/dev/tty").write_text(f"\n{' '.join(sys.argv[1:2])}: {INTERRUPTED}\n", encoding="utf-8")
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 @contextlib.contextmanager
 def launch() -> Iterator[Ranks]:
     """Yields the ranks of this job, and ends all of them when one fails.
 
     A rank that fails prints why. The exit status is 2 for a UserError, else 1. After SIGINT in a rank it is 130. Ctrl-C
-    at mpirun ends the ranks by SIGTERM; then mpirun decides message and status, and Open MPI's is 1.
+    at mpirun ends the ranks by SIGTERM, and mpirun decides the status; Open MPI's is 1.
     """
     if launched_size() == 1:
         yield Ranks()
@@ -175,6 +185,8 @@ def launch() -> Iterator[Ranks]:
     from mpi4py import MPI
 
     ranks = Ranks(MPI.COMM_WORLD.rank, MPI.COMM_WORLD)
+    if ranks.is_root:
+        signal.signal(signal.SIGTERM, _say_interrupted)
     try:
         yield ranks
     except SystemExit:  # all ranks end together

@@ -10,11 +10,12 @@ a compressed file loses the rest of the file. Damage in a Parquet file loses the
 import contextlib
 import itertools
 import json
+import operator
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -38,8 +39,34 @@ _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _TASK_FILE = re.compile(rf"\.(?:tsv|csv|txt|json|jsonl){COMPRESSED}", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
-EMPTY, NO_TEXT = "no text", "no field of text"
+EMPTY, NO_TEXT, NOT_WANTED = "no text", "no field of text", "left out by --where"
 MAX_NAMES_SHOWN = 20
+
+
+class Condition(NamedTuple):
+    """What --where asks of a record: FIELD>=X, FIELD<=X or FIELD==X. Two numbers are compared as such, else text."""
+
+    field: str
+    relation: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Condition":
+        """Reads an argument of --where. Raises ValueError, or UserError for one that compares nothing."""
+        if (match := re.fullmatch(r"([^<>=]+)(>=|<=|==)(.+)", text)) is None:
+            raise UserError(f"--where {text} is no condition; give FIELD>=X, FIELD<=X or FIELD==X in quotation marks")
+        return cls(*map(str.strip, match.groups()))
+
+    def holds(self, record: dict[str, Any]) -> bool:
+        """Whether a record satisfies it. One without the field does not."""
+        value, relation = record.get(self.field), _RELATIONS[self.relation]
+        try:
+            return value is not None and relation(float(value), float(self.value))
+        except (TypeError, ValueError):
+            return relation(str(value), self.value)
+
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
 
 
 @dataclass(frozen=True)
@@ -49,21 +76,29 @@ class Fields:
     Attributes:
         text, id, title: names of the fields (or columns). id and title may be missing in a record; None ignores them.
         per_document: number of consecutive records in one document, for records that are sentences or paragraphs.
+        where: what is asked of each record.
     """
 
     text: str = "text"
     id: str | None = None
     title: str | None = None
     per_document: int = 1
+    where: tuple[Condition, ...] = ()
+
+    @property
+    def flags(self) -> list[tuple[str, str | None]]:
+        """Each flag that names a field, and the name."""
+        own = [("--text-field", self.text), ("--id-field", self.id), ("--title-field", self.title)]
+        return [*own, *(("--where", condition.field) for condition in self.where)]
 
     @property
     def columns(self) -> list[str]:
         """The names that are read."""
-        return [name for name in (self.text, self.id, self.title) if name is not None]
+        return list(dict.fromkeys(name for _, name in self.flags if name is not None))
 
     def check_columns(self, place: str, columns: Sequence[str]) -> None:
         """Raises UserError unless the columns of a file or dataset have all names."""
-        for flag, column in (("--text-field", self.text), ("--id-field", self.id), ("--title-field", self.title)):
+        for flag, column in self.flags:
             if column is not None and (times := columns.count(column)) != 1:
                 raise UserError(f"{place} has {times} columns called {column!r}; {choice(flag, columns)}")
 
@@ -224,10 +259,15 @@ def check_first(path: Path, fields: Fields) -> None:
         if line.content is None or not line.content.isspace():
             item = parse_line(line.content, fields, path.name)
             reason = item.reason if isinstance(item, Skipped) else EMPTY
-            if reason == NO_TEXT and isinstance(record := json.loads(line.content or b"null"), dict):
-                fault = f"field {fields.text!r} holds no text" if fields.text in record else f"no field {fields.text!r}"
-                raise UserError(f"{path}, line {number}: {fault}; {choice('--text-field', record)}")
-            if reason != EMPTY:
+            record = json.loads(line.content or b"null") if reason in (NO_TEXT, NOT_WANTED) else None
+            if isinstance(record, dict):
+                asked = [(flag, name) for flag, name in fields.flags if flag in ("--text-field", "--where")]
+                flag, fault = next(((f, f"no field {n!r}") for f, n in asked if n not in record), ("", ""))
+                if reason == NO_TEXT and not fault:
+                    flag, fault = "--text-field", f"field {fields.text!r} holds no text"
+                if fault:
+                    raise UserError(f"{path}, line {number}: {fault}; {choice(flag, record)}")
+            if reason not in (EMPTY, NOT_WANTED):
                 raise UserError(f"{path}, line {number}: {reason}; check --input, --source and --text-field")
             return
 
@@ -252,6 +292,8 @@ def parse_line(line: bytes | None, fields: Fields, place: str) -> Document | Ski
 def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
     """Returns a record as a document, with the id `place` if it has none."""
     text = record.get(fields.text, record) if isinstance(record, dict) else record
+    if isinstance(record, dict) and not all(condition.holds(record) for condition in fields.where):
+        return Skipped(place, NOT_WANTED)
     if text is None:
         return Skipped(place, EMPTY)
     if not isinstance(text, str) or text is record:

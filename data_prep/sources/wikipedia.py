@@ -235,7 +235,7 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Do
         reason = "nested too deeply"
     losses = [reason] if reason else []
     if reason is None:
-        text = to_prose(wikitext, site, title, losses)
+        text = to_prose(wikitext, site, losses)
         if text:
             yield Document(page.findtext("id", ""), title, text)
         else:

@@ -43,7 +43,7 @@ _JOINERS = re.compile(
 )
 
 
-def to_prose(wikitext: str, site: Site = ENGLISH_SITE, title: str = "", losses: list[str] | None = None) -> str:
+def to_prose(wikitext: str, site: Site = ENGLISH_SITE, losses: list[str] | None = None) -> str:
     """Returns the running text of a page: paragraphs separated by one "\n"; "" if there is none.
 
     Tables, boxes, files, references, headings and the sections after the text are left out. So are list items that are
@@ -53,13 +53,12 @@ def to_prose(wikitext: str, site: Site = ENGLISH_SITE, title: str = "", losses: 
     Args:
         wikitext: the page in its markup.
         site: the wiki that the page is from.
-        title: the title of the page.
         losses: reasons why text was lost are appended.
     """
     text = render_tags(strip_markers(wikitext))
     if site.variants:
         text = choose_variants(text, site.variants)
-    text = flatten(drop_sections(text, site), site, title, [] if losses is None else losses)
+    text = flatten(drop_sections(text, site), site, [] if losses is None else losses)
     text = _LINK.sub(lambda match: match[1] or REMOVED, text)
     if "''" in text:
         text = _BOLD_HEADING.sub("\n", text)

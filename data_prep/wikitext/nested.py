@@ -79,7 +79,7 @@ class _Frame:
         self.parts += other.parts[start:]
 
 
-def flatten(text: str, site: Site, title: str, losses: list[str]) -> str:
+def flatten(text: str, site: Site, losses: list[str]) -> str:
     """Replaces templates, links and tables by the words that a reader sees in their place.
 
     Tables, files and categories are removed. `templates` tells what templates become. An end without a beginning is
@@ -89,12 +89,11 @@ def flatten(text: str, site: Site, title: str, losses: list[str]) -> str:
     Args:
         text: the wikitext without extension tags.
         site: the wiki that it is from.
-        title: the title of the page.
         losses: what is lost is appended.
     """
     if "!}}" in text:
         text = _SPELLED_TABLE.sub(lambda match: "{|" if match["begin"] else "|}", text)
-    page = _Page(site, title)
+    page = _Page(site)
     position = 0
     for match in _TOKEN.finditer(text):
         if match.start() > position:
@@ -116,10 +115,10 @@ class _Page:
         has_lost_text: whether a table without an end was removed.
     """
 
-    def __init__(self, site: Site, title: str) -> None:
+    def __init__(self, site: Site) -> None:
         self.stack = [_Frame("")]
         self.has_lost_text = False
-        self._site, self._title = site, title
+        self._site = site
         self._open: Counter[str] = Counter()  # constructs by opener
 
     def put(self, text: str) -> None:
@@ -217,7 +216,7 @@ class _Page:
             self._close_table()
             return
         before = "".join(self.stack[-1].parts[-3:])[-20:]
-        self._put_rendered(render_template(content, before, self._site, self._title))
+        self._put_rendered(render_template(content, before, self._site))
         if mark is _BEGINS_TABLE:
             self._begin(_Frame(_TABLE, is_shown=True))
 

@@ -5,9 +5,7 @@ files                writes, verifies and reads one rank's part of a checkpoint;
 retention            publishes a checkpoint, finds the newest and the best, deletes old ones, cleans up
 save_and_load        saves an engine on all ranks together, while training goes on, and loads it
 results              what results.json must hold
-mirror               uploads a run to object storage, and restores it from there
 run_directory        the other files of a run: its lock, its settings, its vocabulary
 pooling              how a model makes embeddings, in the files of sentence-transformers
-initial_model        the model of --init: read at the first start, known from the run's settings later
-initial_weights      reads the weights and the vocabulary that another run starts from; loads the model of a run
+initial_weights      reads the model that a run starts from (--init); loads the model of a run
 """

@@ -15,13 +15,13 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
 from common.files.atomic import TEMPORARY
-from common.files.checksums import content_checksum, file_checksum
+from common.files.checksums import FileEntry, content_checksum, problem_of_file
 from common.files.json_files import Count, check_as, parse_object, read_bytes
 
 FORMAT = 1
@@ -31,9 +31,7 @@ STATE = "state.json"
 _FILE = r"rank-\d{5,}\.safetensors|state\.json"
 _OF_SAFETENSORS = r"\.tmp[0-9A-Za-z]{6}"  # what a kill leaves while the library writes a file
 OWN_FILES = re.compile(f"{_FILE}|{re.escape(MANIFEST)}|{_OF_SAFETENSORS}|{TEMPORARY.pattern}")
-"""The names of the files that a save, or a restore from a mirror, writes into a checkpoint's directory."""
-
-
+"""The names of the files that a save writes into a checkpoint's directory."""
 BYTES_A_PARAMETER = 12
 """Bytes that a checkpoint holds of each parameter: the weight and both moments, in fp32."""
 
@@ -57,32 +55,6 @@ def read_content(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class File:
-    """A file of a checkpoint: its size in bytes and the xxh3_128 of its content (32 hexadecimal digits)."""
-
-    bytes: Count
-    xxh3_128: str
-
-    @classmethod
-    def of(cls, path: Path) -> "File":
-        """The record of an existing file."""
-        return cls(path.stat().st_size, file_checksum(path))
-
-    def check(self, path: Path, content: bool) -> None:
-        """Raises DamagedCheckpoint unless `path` is a file of this size and, if `content`, this hash."""
-        fault = ""
-        try:
-            if (size := path.stat().st_size) != self.bytes:
-                fault = f"{size} bytes instead of {self.bytes}"
-            elif content and file_checksum(path) != self.xxh3_128:
-                fault = "checksum"
-        except OSError as error:
-            fault = str(error.strerror)
-        if fault:
-            raise DamagedCheckpoint(f"{path.name}: {fault}")
-
-
-@dataclass(frozen=True)
 class StoredTensor:
     """A tensor's shape, its parameter group when it was saved, and its pieces as (file, start, length)."""
 
@@ -98,7 +70,7 @@ class CheckpointManifest:
     Attributes:
         step: optimizer steps made, including skipped ones.
         score: the caller's measure of quality, higher is better; None without one.
-        files: every other file, by name.
+        files: every other file.
         tensors: by the parameter's name.
         milestone: whether it is kept for ever.
         scored_on: digest of the data of the score; scores on other data are not compared. "" if it never changes.
@@ -106,22 +78,22 @@ class CheckpointManifest:
 
     step: Count
     score: float | None
-    files: dict[str, File]
     tensors: dict[str, StoredTensor]
+    files: list[FileEntry] = field(default_factory=list)
     milestone: bool = False
     scored_on: str = ""
 
     def to_json(self) -> str:
         """The text of manifest.json, which contains the hash of its own content."""
-        content = {"format": FORMAT, **asdict(self)}
+        files = {file.name: {"bytes": file.bytes, "xxh3_128": file.xxh3_128} for file in self.files}
+        content = {"format": FORMAT, **asdict(self), "files": files}
         return json.dumps({"content": content, "xxh3_128": content_checksum(content)}) + "\n"
 
     @classmethod
     def read(cls, tag: Path) -> "CheckpointManifest":
         """The manifest of the checkpoint `tag`.
 
-        Raises:
-            DamagedCheckpoint: it cannot be read, or does not match its own hash.
+        Raises DamagedCheckpoint: it cannot be read, or does not match its own hash.
         """
         with as_damage():
             record = read_content(tag / MANIFEST)
@@ -130,16 +102,29 @@ class CheckpointManifest:
             raise DamagedCheckpoint(f"{MANIFEST}: checksum")
         if (form := content.pop("format", None)) != FORMAT:
             raise DamagedCheckpoint(f"{MANIFEST}: format {form!r:.40}, not {FORMAT}")
+        try:
+            content["files"] = [{"name": name, **entry} for name, entry in content["files"].items()]
+        except (KeyError, TypeError, AttributeError):
+            raise DamagedCheckpoint(f"{MANIFEST}: files") from None
         with as_damage():
             return check_as(content, cls, MANIFEST, "restore it")
 
 
+def check_file(tag: Path, file: FileEntry) -> None:
+    """Raises DamagedCheckpoint unless the checkpoint has the file with the recorded content."""
+    if problem := problem_of_file(tag / file.name, file):
+        raise DamagedCheckpoint(problem)
+
+
 def check(tag: Path, content: bool = True) -> CheckpointManifest:
-    """The manifest of a checkpoint, after checking the size and, if `content`, the hash of every file.
+    """The manifest of a checkpoint, after checking the hash of every file, or only its size.
 
     Raises DamagedCheckpoint.
     """
     manifest = CheckpointManifest.read(tag)
-    for name, file in manifest.files.items():
-        file.check(tag / name, content)
+    for file in manifest.files:
+        if not file.is_in(tag):
+            raise DamagedCheckpoint(f"{file.name} is missing or has another size")
+        if content:
+            check_file(tag, file)
     return manifest

@@ -17,14 +17,15 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.files.atomic import set_default_mode, sync
+from common.files.checksums import FileEntry, describe_file
 from pipeline.checkpoint.checkpoint_manifest import (
     MANIFEST,
     STATE,
     CheckpointManifest,
     DamagedCheckpoint,
-    File,
     as_damage,
     check,
+    check_file,
     read_content,
 )
 from pipeline.checkpoint.retention import find_latest
@@ -38,28 +39,15 @@ WRITE_ERRORS = (OSError, SafetensorError)
 
 
 class WrittenFile(NamedTuple):
-    """One rank's file.
+    """One rank's file, and (start, length) of its elements of each tensor, in their order; length 0 for none."""
 
-    Attributes:
-        name: of the file.
-        file: its record.
-        pieces: (start, length) of its elements of each tensor, in the order of the tensors; length 0 for none.
-    """
-
-    name: str
-    file: File
+    file: FileEntry
     pieces: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class VerifiedCheckpoint:
-    """A checkpoint after this rank has checked its share of the files.
-
-    Attributes:
-        tag: its directory.
-        manifest: its manifest.
-        state: the content of state.json.
-    """
+    """A checkpoint after this rank has checked its share of the files: directory, manifest, content of state.json."""
 
     tag: Path
     manifest: CheckpointManifest
@@ -80,15 +68,15 @@ def write_rank_file(directory: Path, rank: int, tensors: "Sequence[TensorState]"
     save_file(content, path)
     set_default_mode(path)
     sync(path)
-    return WrittenFile(path.name, File.of(path), [(part.start, part.length) for part, _ in tensors])
+    return WrittenFile(describe_file(path), [(part.start, part.length) for part, _ in tensors])
 
 
-def write_state(directory: Path, text: str) -> File:
+def write_state(directory: Path, text: str) -> FileEntry:
     """Writes and syncs state.json with this content and returns its record."""
     path = directory / STATE
     path.write_text(text, encoding="utf-8")
     sync(path)
-    return File.of(path)
+    return describe_file(path)
 
 
 def read_state(tag: Path) -> dict[str, Any]:
@@ -100,13 +88,12 @@ def read_state(tag: Path) -> dict[str, Any]:
 def verify_share(tag: Path, rank: int, world_size: int) -> VerifiedCheckpoint:
     """Reads manifest and state, and checks the hashes of this rank's share of the files: every `world_size`-th one.
 
-    Raises:
-        DamagedCheckpoint: one of them does not match.
+    Raises DamagedCheckpoint: one of them does not match.
     """
     manifest = CheckpointManifest.read(tag)
-    for name in sorted(manifest.files)[rank::world_size]:
-        manifest.files[name].check(tag / name, content=True)
-    manifest.files[STATE].check(tag / STATE, content=True)
+    files = sorted(manifest.files, key=lambda file: file.name)
+    for file in [*files[rank::world_size], *(file for file in files if file.name == STATE)]:
+        check_file(tag, file)
     return VerifiedCheckpoint(tag, manifest, read_state(tag))
 
 
@@ -129,10 +116,7 @@ class CheckpointReader(contextlib.ExitStack):
     def read(self, name: str, kind: str, start: int, length: int) -> Tensor:
         """The elements [start, start + length) of the tensor `name`: fp32 (length,), on the CPU.
 
-        Args:
-            kind: one of KINDS.
-        Raises:
-            DamagedCheckpoint: also for an I/O error.
+        kind: one of KINDS. Raises DamagedCheckpoint: also for an I/O error.
         """
         parts = [torch.empty(0)]
         for file, first, count in sorted(self._manifest.tensors[name].pieces, key=lambda piece: piece[1]):
@@ -168,10 +152,8 @@ def read_whole(tag: Path, manifest: CheckpointManifest, kind: str) -> dict[str, 
 def load_weights(directory: Path) -> dict[str, Tensor]:
     """The whole fp32 weights of every tensor by name, after checking all hashes. For a single process.
 
-    Args:
-        directory: a checkpoint, or a directory of checkpoints (the newest complete one is used).
-    Raises:
-        UserError: there is no complete checkpoint.
+    directory: a checkpoint, or a directory of checkpoints (the newest complete one is used). Raises UserError: there is
+    no complete checkpoint.
     """
     tag = directory if (directory / MANIFEST).exists() else find_latest(directory, content=True)
     if tag is None:

@@ -1,12 +1,12 @@
-"""Reads the weights and the vocabulary of an export, a published model or a run."""
+"""The trained model that a run starts from (--init): an export, a published model or a run. Loads a run's model."""
 
-import difflib
+import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import xxhash
@@ -21,8 +21,8 @@ from model import AlbertConfig, checkpoint, huggingface
 from pipeline.checkpoint import pooling
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest, tags
-from pipeline.settings.run_settings import PretrainSettings
-from pipeline.settings.settings_file import read_settings
+from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings, RunSettings
+from pipeline.settings.settings_file import SETTINGS, read_settings
 from pipeline.tasks.own_tasks import Head
 
 M = TypeVar("M", bound=nn.Module)
@@ -85,7 +85,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
     file_ids = None
     head = Head()
     try:
-        if (run / "settings.json").exists():
+        if (run / SETTINGS).exists():
             config = read_settings(run).model
             tensors = load_weights(place if place != run else run / "checkpoints")
         elif (place / huggingface.CONFIG_FILE).exists():
@@ -106,6 +106,8 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
             f"{vocabulary_file} has {len(vocabulary)} pieces and the model beside it a vocab_size of "
             f"{config.vocab_size}; replace it by the vocabulary that the model was trained with"
         )
+    if wrong := next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), ""):
+        raise UserError(f"{flag} {source}: {wrong} holds NaN or infinity; name another model")
     if file_ids is not None:
         tensors |= {name: tensors[name][torch.from_numpy(file_ids)] for name in OF_PIECES if name in tensors}
     return InitialWeights(config, tensors, vocabulary_file, vocabulary, head)
@@ -130,8 +132,8 @@ def find_model(source: Path, flag: str = "--init") -> Path:
         return source
     if os.path.lexists(source) or _HUB_NAME.fullmatch(str(source)) is None:
         raise UserError(
-            f"{flag} {source} is not a directory; name an exported model, the --output of a run (a directory with "
-            "settings.json and checkpoints/), or a model of the hub as OWNER/NAME"
+            f"{flag} {source} is not a directory; name an exported model, the --output of a run, or a model of the hub "
+            "as OWNER/NAME"
         )
     # These take a third of a second. The package loads its modules when they are named, so each is imported.
     import huggingface_hub
@@ -147,14 +149,10 @@ def find_model(source: Path, flag: str = "--init") -> Path:
             huggingface_hub.snapshot_download(str(source), endpoint=endpoint, allow_patterns=pickled)
     # The client raises errors of many types: its own, the network's and those of files.
     except Exception as error:
-        beside = [path.name for path in source.parent.iterdir()] if source.parent.is_dir() else []
-        near = difflib.get_close_matches(source.name, beside, 1)
-        meant = f" (did you mean {source.with_name(near[0])}?)" if near else ""
         reason = one_line(error).partition(" An error happened")[0]
         raise UserError(
-            f"{flag} {source}: there is no such directory{meant}, and the hub gives no model of this name "
-            f"({reason}); name a directory that exists, such as the --output of a run (with settings.json and "
-            "checkpoints/) or an export, or check the network and HF_TOKEN for a model of the hub"
+            f"{flag} {source}: there is no such directory, and the hub gives no model of this name ({reason}); name "
+            "the --output of a run or an export, or check the network and HF_TOKEN for a model of the hub"
         ) from None
     return place
 
@@ -162,14 +160,14 @@ def find_model(source: Path, flag: str = "--init") -> Path:
 def run_of_checkpoint(source: Path) -> Path | None:
     """The run that `source` is a checkpoint of (RUN/checkpoints/step-N); None if it has no such name."""
     run = source.parent.parent
-    return run if source in tags(run / "checkpoints") and (run / "settings.json").exists() else None
+    return run if source in tags(run / "checkpoints") and (run / SETTINGS).exists() else None
 
 
 def _place_of_model(source: Path, flag: str) -> Path:
     """The directory below `source` that holds the model. Raises UserError if none does."""
     if (run := run_of_checkpoint(source)) is not None and isinstance(read_settings(run), PretrainSettings):
         return source
-    if (source / "settings.json").exists():
+    if (source / SETTINGS).exists():
         if isinstance(read_settings(source), PretrainSettings):
             return source
         if not (source / "export").exists():
@@ -188,16 +186,14 @@ def _place_of_model(source: Path, flag: str) -> Path:
 def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[str], bool]) -> list[str]:
     """Copies the weights into `model`: those of the encoder, and those of the heads that suit it.
 
-    If the model has more positions than the weights, the first positions are copied and the others stay random.
+    If the model has more positions than the weights, the first positions are copied and the others stay random. Returns
+    what keeps its random values: the names of the tensors of a new head or a new pooler, and the new positions. Raises
+    UserError: the weights lack a tensor of the encoder, or have it with other sizes.
 
     Args:
         model: has its own random weights.
         initial: the weights.
         has_head: whether a tensor of a head, by name, means the same in both.
-    Returns:
-        What keeps its random values: the names of the tensors of a new head or a new pooler, and the new positions.
-    Raises:
-        UserError: the weights lack a tensor of the encoder, or have it with other sizes.
     """
     kept = []
     for name, tensor in model.state_dict().items():
@@ -226,8 +222,7 @@ def _is_longer(table: Tensor, given: Tensor) -> bool:
 def load_into(model: M, tensors: Mapping[str, Tensor], run: Path) -> M:
     """Gives `tensors` to `model`, which may have no memory yet, and returns it in evaluation mode.
 
-    Raises:
-        UserError: they are not those of the model in `run`'s settings.json.
+    Raises UserError: they are not those of the model in `run`'s settings.json.
     """
     try:
         checkpoint.check_tensors(run, model.state_dict(), tensors)
@@ -243,3 +238,69 @@ def best_checkpoint(run: Path) -> Path:
     if found is None:
         raise UserError(f"{run / 'checkpoints'} holds no complete checkpoint; train first, or name another run")
     return found
+
+
+@dataclass(frozen=True)
+class InitialModel:
+    """A trained model, read at the first start and known from the run's settings later.
+
+    Attributes:
+        directory: that the command line names.
+        digest: of the weights.
+        weights: None if all runs have checkpoints: then the directory is not read again.
+        pretraining: the record of the pre-training that it comes from; None if there is none.
+    """
+
+    directory: Path
+    digest: str
+    config: AlbertConfig
+    vocabulary: Vocabulary
+    weights: InitialWeights | None
+    pretraining: PretrainSettings | None
+
+
+def record_of(initial: InitialModel | None) -> dict[str, Any]:
+    """The fields of `RunSettings` that tell what a run starts from."""
+    if initial is None:
+        return {}
+    init = str(initial.directory.resolve())
+    return {"init": init, "init_weights": initial.digest, "init_model": initial.config}
+
+
+def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel | None:
+    """What the runs in these directories start from; None for random weights.
+
+    Raises UserError: `init` holds no model, or the runs were started with another --init, or without.
+    """
+    begun = {run: read_settings(run) for run in runs if (run / SETTINGS).exists()}
+    for run, record in begun.items():
+        if (init is None) != (record.init is None):
+            before = "without --init" if record.init is None else f"with --init {record.init}"
+            raise UserError(f"{run} was started {before}; give the same to resume the run, or choose another --output")
+    if init is None:
+        return None
+    recorded = next(iter(begun.values()), None)
+    # The run that --init named may have gone on since.
+    pretraining = recorded.pretraining if isinstance(recorded, FinetuneSettings) else _pretraining_of(init)
+    if recorded is not None and len(begun) == len(runs) and all(_has_weights(init, *one) for one in begun.items()):
+        assert recorded.init_model is not None
+        assert recorded.init_weights is not None
+        return InitialModel(
+            init, recorded.init_weights, recorded.init_model, load_vocabulary(runs[0]), None, pretraining
+        )
+    weights = read_initial_weights(init)
+    return InitialModel(init, weights.digest(), weights.config, weights.vocabulary, weights, pretraining)
+
+
+def _has_weights(init: Path, run: Path, record: RunSettings) -> bool:
+    """Whether a run was started from `init`, and needs its weights no more."""
+    return record.init == str(init.resolve()) and ((run / "done").exists() or bool(tags(run / "checkpoints")))
+
+
+def _pretraining_of(init: Path) -> PretrainSettings | None:
+    """The record of the pre-training that `init` comes from: a run, an export in it, or a fine-tuning run."""
+    run = next((directory for directory in (init, init.parent) if (directory / SETTINGS).exists()), None)
+    with contextlib.suppress(UserError, OSError):  # a damaged record of another run; it is for the model card only
+        record = None if run is None else read_settings(run)
+        return record.pretraining if isinstance(record, FinetuneSettings) else record
+    return None

@@ -45,8 +45,7 @@ def tags(directory: Path, last: int | None = None) -> list[Path]:
 def find_latest(directory: Path, content: bool = False) -> Path | None:
     """The newest complete checkpoint in `directory`; None if there is none.
 
-    Args:
-        content: check the hashes of all files, not only their sizes.
+    content: check the hashes of all files, not only their sizes.
     """
     for tag in tags(directory):
         with contextlib.suppress(DamagedCheckpoint):

@@ -25,7 +25,6 @@ OWN_NAMES = (
     *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "export", "done"),
     *VOCABULARY_FILES,
     *("results.json", "logits", "submission", "hangs"),
-    *("mlflow.id", "wandb.id", "wandb", "mirror.json"),
 )
 """The names that a run writes into its directory after settings.json."""
 
@@ -76,11 +75,7 @@ def check_same_settings(settings: RunSettings) -> None:
 
 
 def write_settings_and_vocabulary(settings: RunSettings, config: str, vocabulary: Vocabulary) -> None:
-    """Makes the run's directory and writes settings.json, config.yaml and the vocabulary.
-
-    Args:
-        config: the flags as YAML.
-    """
+    """Makes the run's directory and writes settings.json, config.yaml and the vocabulary. config: the flags as YAML."""
     output = settings.flags.output
     output.mkdir(parents=True, exist_ok=True)
     write_settings(output, settings)  # first: it makes this a run
@@ -104,14 +99,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], seconds: float = 0.0) -> Iterator[None]:
     """Makes `output`, and holds its lock on rank 0 in the block. Collective.
 
-    The file stays behind: it holds the host and the number of the process that trained last.
+    The file stays behind: it holds the host and the number of the process that trained last. Raises UserError: another
+    process has the lock, or `check` raised it; on all ranks.
 
     Args:
         check: called on rank 0 with the lock. It raises UserError if another command has changed the run since this one
             looked at it.
         seconds: how long to wait if another process has the lock.
-    Raises:
-        UserError: another process has the lock, or `check` raised it; on all ranks.
     """
     held = contextlib.ExitStack()
     lock = output / locks.LOCK

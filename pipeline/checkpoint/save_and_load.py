@@ -36,7 +36,7 @@ from torch import Tensor
 
 from common.errors import UserError
 from pipeline.checkpoint import files, retention
-from pipeline.checkpoint.checkpoint_manifest import STATE, CheckpointManifest, DamagedCheckpoint, StoredTensor
+from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, DamagedCheckpoint, StoredTensor
 from pipeline.checkpoint.files import VerifiedCheckpoint, WrittenFile
 from pipeline.distributed.control import ControlGroup, attempt
 from pipeline.engine import engine_state, zero_layout
@@ -50,8 +50,7 @@ T = TypeVar("T")
 class SaveFailed(Exception):
     """A checkpoint could not be written on some rank; raised on all ranks. No part of it is left.
 
-    Attributes:
-        step: of the checkpoint.
+    step: of the checkpoint.
     """
 
     def __init__(self, step: int, message: str) -> None:
@@ -74,20 +73,14 @@ class Saved(NamedTuple):
 
 
 class _Save(NamedTuple):
-    """The save in progress.
+    """The save in progress: its checkpoint, what this rank writes, how rank 0 ends it, and how long training stood.
 
-    Attributes:
-        tag: the checkpoint that it makes.
-        score: higher is better; None without one.
-        state_json: the content of state.json.
-        writing: what this rank writes, and the seconds that copying and writing take.
-        blocked: seconds in which training stood until now.
+    `writing` gives the file, and the seconds that copying and writing took; `publish` gets these of all ranks.
     """
 
     tag: Path
-    score: float | None
-    state_json: str
     writing: "Future[tuple[WrittenFile, float]]"
+    publish: Callable[[Sequence[tuple[WrittenFile, float]]], None]
     blocked: float
 
 
@@ -140,6 +133,7 @@ class Saver:
         assert self._save is None, "a save is still in progress"
         began, engine = time.perf_counter(), self._engine
         tag = self._directory / retention.tag_name(engine.global_steps)
+        temporary = retention.temporary_of(tag)
         state = engine_state.engine_state(engine) | {"versions": _versions(), "client_state": client_state}
         state_json = json.dumps(state, indent=1) + "\n"
         self._on_rank_0(tag, lambda: retention.make_temporary(tag))
@@ -147,18 +141,26 @@ class Saver:
         copies = self._copy.copy(values) if in_background else None
 
         def write() -> tuple[WrittenFile, float]:
-            place, own = retention.temporary_of(tag), values if copies is None else copies
-            return files.write_rank_file(place, self._control.rank, own), time.perf_counter() - began
+            own = values if copies is None else copies
+            return files.write_rank_file(temporary, self._control.rank, own), time.perf_counter() - began
+
+        def publish(written: Sequence[tuple[WrittenFile, float]]) -> None:
+            step, own = retention.step_of(tag), [file for file, _ in written]
+            tensors = _stored_tensors(zero_layout.slices(engine), own)
+            entries = [*(file.file for file in own), files.write_state(temporary, state_json)]
+            kept = None if score is None or math.isnan(score) else score
+            scored = kept, tensors, entries, step in self._milestones, self._scored_on
+            retention.publish(tag, CheckpointManifest(step, *scored))
+            with contextlib.suppress(OSError):  # the checkpoint is complete, and the next save tries again
+                retention.prune(self._directory, self._keep, tag)
 
         writing = _run(write, in_thread=copies is not None)
-        score = None if score is None or math.isnan(score) else score
-        self._save = _Save(tag, score, state_json, writing, time.perf_counter() - began)
+        self._save = _Save(tag, writing, publish, time.perf_counter() - began)
 
     def finish(self) -> Saved:
         """Waits until all ranks have written, and publishes the checkpoint. A save must be in progress. Collective.
 
-        Raises:
-            SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
+        Raises SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
         """
         assert self._save is not None, "no save is in progress"
         save, self._save = self._save, None
@@ -166,21 +168,13 @@ class Saver:
         found = self._control.gather(attempt(save.writing.result, files.WRITE_ERRORS))
 
         def publish() -> float:
-            assert found is not None, "this is rank 0"
             all_written = time.perf_counter()
-            for rank, (_, problem) in enumerate(found):
+            for rank, (_, problem) in enumerate(found or ()):
                 if problem:
                     raise OSError(f"rank {rank}: {problem}")
-            written, seconds = zip(*(result for result, _ in found if result is not None))
-            tensors = _stored_tensors(zero_layout.slices(self._engine), written)
-            names = {own.name: own.file for own in written}
-            step = retention.step_of(tag)
-            manifest = CheckpointManifest(step, save.score, names, tensors, step in self._milestones, self._scored_on)
-            manifest.files[STATE] = files.write_state(retention.temporary_of(tag), save.state_json)
-            retention.publish(tag, manifest)
-            with contextlib.suppress(OSError):  # the checkpoint is complete, and the next save tries again
-                retention.prune(self._directory, self._keep, tag)
-            return max(seconds) + time.perf_counter() - all_written
+            written = [result for result, _ in found or () if result is not None]
+            save.publish(written)
+            return max(seconds for _, seconds in written) + time.perf_counter() - all_written
 
         try:
             seconds = self._on_rank_0(tag, publish)
@@ -252,7 +246,7 @@ def _stored_tensors(slices: Sequence[TensorSlice], written: Sequence[WrittenFile
     """The manifest's record of each tensor. Raises RuntimeError unless each element is in exactly one file."""
     tensors = {}
     for index, here in enumerate(slices):
-        pieces = [(entry.name, *entry.pieces[index]) for entry in written if entry.pieces[index][1]]
+        pieces = [(entry.file.name, *entry.pieces[index]) for entry in written if entry.pieces[index][1]]
         zero_layout.check_cover(here.name, math.prod(here.shape), [(start, length) for _, start, length in pieces])
         tensors[here.name] = StoredTensor(here.shape, here.group, tuple(pieces))
     return tensors
@@ -268,14 +262,9 @@ def load_latest(
     """Sets the engine to the newest complete checkpoint. Collective; before the first step, or between two steps.
 
     It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
-    other settings are those of the engine. Rank 0 prints a line on stderr about each skipped checkpoint.
-
-    Args:
-        step: of the only checkpoint that may be taken; None for any.
-    Returns:
-        The caller's state as given to `Saver.start`; None if there is no checkpoint.
-    Raises:
-        UserError: the checkpoint is of another model, or all checkpoints are damaged.
+    other settings are those of the engine. Rank 0 prints a line on stderr about each skipped checkpoint. step: of the
+    only checkpoint that may be taken; None for any. Returns the caller's state as given to `Saver.start`; None if there
+    is no checkpoint. Raises UserError: the checkpoint is of another model, or all checkpoints are damaged.
     """
     names = control.on_rank_0(lambda: _list(directory)) if step is None else [retention.tag_name(step)]
     faults = []

@@ -6,5 +6,4 @@ exits       stop signals, exit statuses, and the end of a rank's process
 rendezvous  the ranks meet and agree before training starts
 progress    what a rank is doing, how long that may take, and which ranks hang
 watch       notices a lost rank or host and a rank that hangs, and ends the job
-guard       ends a rank that cannot end itself
 """

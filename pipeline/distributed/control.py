@@ -33,8 +33,7 @@ def attempt(work: Callable[[], T], errors: _Errors) -> tuple[T | None, str]:
 class ControlGroup:
     """All ranks of the job, connected on the host. Every method is collective: all ranks call them in the same order.
 
-    Attributes:
-        rank, world_size: of this process in torch's default group, which must exist.
+    rank, world_size: of this process in torch's default group, which must exist.
     """
 
     def __init__(self) -> None:

@@ -15,9 +15,8 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 from psutil import Process
@@ -98,15 +97,6 @@ def check_agent() -> None:
         raise UserError(
             "torchrun would start the ranks again with the store of an earlier start; export "
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts and use --rdzv-backend c10d, or leave out --max-restarts"
-        )
-
-
-def check_batch(config: Mapping[str, Any]) -> None:
-    """Raises UserError if the batch of a DeepSpeed JSON follows from a number of ranks that may change."""
-    if max_restarts() and config.get("train_batch_size") is None:
-        raise UserError(
-            "the DeepSpeed JSON has no train_batch_size: the batch would change with the number of ranks when torchrun "
-            "starts them again; add it"
         )
 
 

@@ -10,8 +10,8 @@ says why the job ends; whoever sets it first decides. A rank sets it
 - when ranks hang, by what all ranks write. Each rank then writes its stacks to RUN/hangs/.
 
 Without this the ranks would wait in a collective until its timeout. Time during which a thread itself does not run, as
-after Ctrl-Z, does not count. A rank that is stopped cannot end itself: `pipeline.distributed.guard` does it. A call of
-torch's store waits without end for a server that is stopped or cut off, so a second thread watches the first.
+after Ctrl-Z, does not count. A call of torch's store waits without end for a server that is stopped or cut off, so a
+second thread watches the first.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ import faulthandler
 import json
 import os
 import select
-import subprocess
 import threading
 import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -32,7 +32,6 @@ from typing import NoReturn
 from common.errors import UserError, one_line
 from pipeline.distributed import launcher, progress
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE, ExitNotice, exit_notice
-from pipeline.distributed.guard import start_guard
 from pipeline.distributed.progress import Report
 from pipeline.distributed.rendezvous import Rendezvous, wait_for_keys
 
@@ -42,15 +41,26 @@ _VERDICT_SECONDS = 3.0  # for the cause of an exception, which may be that anoth
 _WRITE_SECONDS = 10.0  # for RUN/hangs/, which may be on the disk that does not answer
 _BROKEN = ("gloo", "NCCL", "Connection", "Broken pipe")  # in the message of a collective that another rank has left
 _SHOWN = 8
-
-
 _STARTS = Report("start", 0, 0, 0, float("inf"))
 
 
-@dataclass
-class _Seen:
-    """What is known of another rank: its last beat, seconds since then, and its report."""
+class State(Enum):
+    """What another rank is."""
 
+    PRESENT = "present"
+    LEFT = "left"
+    """It has left its watch, and said so."""
+    ENDED = "ended"
+    """Its process, on this host, has ended without that."""
+    SILENT = "silent"
+    """Nothing has been heard of it for its limit."""
+
+
+@dataclass
+class _Other:
+    """Another rank: its state, its last beat, seconds since then, and its report."""
+
+    state: State = State.PRESENT
     beat: bytes = b""
     silent: float = 0.0
     report: Report = _STARTS
@@ -73,25 +83,21 @@ class Watch:
         self._rank, self._hosts, self._siblings = rendezvous.rank, rendezvous.hosts, rendezvous.siblings
         self._hangs, self._host_timeout, self._hang_timeout = output.absolute() / "hangs", host_timeout, hang_timeout
         self._store, self._several, self._join_seconds = rendezvous.store, len(self._hosts) > 1, rendezvous.seconds
-        others = range(1, len(self._hosts)) if self._rank == 0 else [0]
-        self._seen = {rank: _Seen() for rank in others}  # of those that have not left
+        self._others = {rank: _Other() for rank in (range(1, len(self._hosts)) if self._rank == 0 else [0])}
         self._notes, self._idle, self._rounds = -1, 0.0, 0
-        self._left = threading.Event()
+        self._has_left = threading.Event()
         self._processes: dict[int, int] = {}  # rank by descriptor, of this host's other ranks
         self._ended = select.poll()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._run, self._mind_the_store)]
-        self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> None:
         own = progress.get_progress()
         own.hang_timeout = self._hang_timeout
         own.start_run()
-        if self._several:
-            self._guard = start_guard()
-            for rank, number in self._siblings.items():
-                with contextlib.suppress(OSError):  # it has ended: nothing is heard of it
-                    self._processes[descriptor := os.pidfd_open(number)] = rank
-                    self._ended.register(descriptor, select.POLLIN)
+        for rank, number in self._siblings.items():
+            with contextlib.suppress(OSError):  # it has ended: nothing is heard of it
+                self._processes[descriptor := os.pidfd_open(number)] = rank
+                self._ended.register(descriptor, select.POLLIN)
         if self._several or self._hang_timeout:
             for thread in self._threads:
                 thread.start()
@@ -99,16 +105,15 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        broken = self._several and isinstance(error, Exception) and not isinstance(error, UserError)
-        if broken and isinstance(error, RuntimeError):  # a thread may end the process meanwhile
-            by_another = any(word in str(error) for word in _BROKEN)
-            self._wait_for_verdict(_VERDICT_SECONDS + (self._host_timeout if by_another else 0.0))
-        if broken:  # printed first: as soon as another rank ends, the launcher ends this process as well
-            traceback.print_exception(error)
         notice = exit_notice(self._name_of(self._rank), error)
-        while self._seen and self._rank == 0 and error is None:  # the store ends with this process
-            time.sleep(TICK / 10)
-        self._left.set()
+        has_failed = self._several and isinstance(error, Exception) and not isinstance(error, UserError)
+        if has_failed:
+            self._wait_for_cause(error)
+            traceback.print_exception(error)  # before another rank ends: the launcher then ends this process as well
+        if self._rank == 0 and error is None:  # the store ends with this process
+            while any(other.state is State.PRESENT for other in self._others.values()):
+                time.sleep(TICK / 10)
+        self._has_left.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(self._host_timeout)
@@ -118,79 +123,82 @@ class Watch:
             self._say_farewell()
         for descriptor in self._processes:
             os.close(descriptor)
-        if self._guard is not None:
-            self._guard.communicate()
-        if broken:
+        if has_failed:
             raise SystemExit(notice.status) from None
 
-    def _wait_for_verdict(self, seconds: float) -> None:
-        """Waits until the first thread has looked as often as it does in `seconds` where nothing slows it down.
+    def _wait_for_cause(self, error: BaseException | None) -> None:
+        """Waits while the first thread may find out that another rank is the cause; it then ends the process.
 
         A lost rank is found after a number of looks. On a busy machine they take longer than their ticks.
         """
-        last = self._rounds + seconds / TICK
-        while self._rounds < last:  # the second thread ends the process if there are no more looks
-            time.sleep(TICK)
+        if isinstance(error, RuntimeError):
+            by_another = any(word in str(error) for word in _BROKEN)
+            last = self._rounds + (_VERDICT_SECONDS + (self._host_timeout if by_another else 0.0)) / TICK
+            while self._rounds < last:  # the second thread ends the process if there are no more looks
+                time.sleep(TICK)
 
     def _run(self) -> None:
         """The first thread. Whatever fails here ends the process, so that no hang goes unnoticed."""
         try:
-            while not self._left.wait(TICK):
+            while not self._has_left.wait(TICK):
                 self._look()
         except BaseException as error:
             line = f"the watch of {self._name_of(self._rank)} failed ({one_line(repr(error))}); {ADVICE}"
             if type(error).__name__.startswith("Dist"):  # of torch's store, whose server has ended
-                line = self._loss([0])
+                line = self._loss([0], State.ENDED)
             self._end_rank(ExitNotice(EXIT_LOST, line), with_store=False)
 
     def _mind_the_store(self) -> None:
-        """The second thread: ends the rank if the first one waits for the store too long, and tells the guard."""
+        """The second thread: ends the rank if the first one waits for the store too long."""
         silent, rounds = 0.0, 0
-        while not self._left.wait(TICK):
+        while not self._has_left.wait(TICK):
             silent, rounds = silent + TICK if self._rounds == rounds else 0.0, self._rounds
-            limit = self._limit(progress.get_progress().phase)
-            if self._guard is not None and self._guard.stdin is not None:
-                with contextlib.suppress(OSError):
-                    os.write(self._guard.stdin.fileno(), b"%d\n" % limit)
-            if silent > limit:
-                self._end_rank(ExitNotice(EXIT_LOST, self._loss([0], limit)), with_store=False)
+            if silent > self._limit(progress.get_progress().phase):
+                self._end_rank(ExitNotice(EXIT_LOST, self._loss([0], State.SILENT, silent)), with_store=False)
 
     def _look(self) -> None:
-        """Writes what this rank does, and looks at the others."""
+        """Writes what this rank does, takes what the others have written, and ends the job if one is lost or hangs."""
         own = progress.get_progress()
         self._idle = self._idle + TICK if own.notes == self._notes else 0.0
         self._notes = own.notes
-        reports = {self._rank: own.report(self._idle)}
+        report = own.report(self._idle)
         if self._several:
-            ended = [self._processes[descriptor] for descriptor, _ in self._ended.poll(0)]
-            if 0 in ended:  # which leaves last
-                self._end_rank(ExitNotice(EXIT_LOST, self._loss([0])), with_store=False)
-            if lost := [rank for rank in ended if self._store.get(f"beat/{rank}") != b"left"]:
-                self._end_job(ExitNotice(EXIT_LOST, self._loss(lost)))
-            self._store.set(f"beat/{self._rank}", json.dumps([self._rounds, *reports[self._rank]]))
+            self._look_at_processes()
+            self._store.set(f"beat/{self._rank}", json.dumps([self._rounds, *report]))
             self._hear()
-            reports |= {rank: seen.report for rank, seen in self._seen.items()}
         self._rounds += 1
+        if silent := {rank: other.silent for rank, other in self._others.items() if other.state is State.SILENT}:
+            self._end_job(ExitNotice(EXIT_LOST, self._loss(list(silent), State.SILENT, next(iter(silent.values())))))
+        present = {rank: other.report for rank, other in self._others.items() if other.state is State.PRESENT}
+        reports = {self._rank: report} | (present if self._several else {})
         if self._rank == 0 and self._hang_timeout and (ranks := progress.find_hanging(reports)):
             place = self._hangs / f"{time.strftime('%Y%m%d-%H%M%S')}-step-{reports[ranks[0]].step}"
             line = progress.describe_hanging(ranks, reports, self._hosts)
             line = f"{line}; the stacks are in {place}; {ADVICE}"
             self._end_job(ExitNotice(EXIT_LOST, line, 0.0, str(place)))
 
+    def _look_at_processes(self) -> None:
+        """Ends the job if a process of this host has ended without having left. That of rank 0 leaves last."""
+        ended = [self._processes[descriptor] for descriptor, _ in self._ended.poll(0)]
+        if 0 in ended:  # and with it the store
+            self._end_rank(ExitNotice(EXIT_LOST, self._loss([0], State.ENDED)), with_store=False)
+        if lost := [rank for rank in ended if self._store.get(f"beat/{rank}") != State.LEFT.value.encode()]:
+            self._end_job(ExitNotice(EXIT_LOST, self._loss(lost, State.ENDED)))
+
     def _hear(self) -> None:
         """Takes what the others have written last."""
-        end, *beats = self._store.multi_get(["end", *(f"beat/{rank}" for rank in self._seen)])
-        if end and not self._left.wait((notice := ExitNotice(*json.loads(end))).grace):
+        present = {rank: other for rank, other in self._others.items() if other.state is State.PRESENT}
+        end, *beats = self._store.multi_get(["end", *(f"beat/{rank}" for rank in present)])
+        if end and not self._has_left.wait((notice := ExitNotice(*json.loads(end))).grace):
             self._end_rank(notice)
-        for (rank, seen), beat in zip(list(self._seen.items()), beats):
-            seen.silent, seen.beat = seen.silent + TICK if beat == seen.beat else 0.0, beat
-            if beat == b"left":
-                del self._seen[rank]
+        for other, beat in zip(present.values(), beats):
+            other.silent, other.beat = other.silent + TICK if beat == other.beat else 0.0, beat
+            if beat == State.LEFT.value.encode():
+                other.state = State.LEFT
             elif beat:
-                seen.report = Report(*json.loads(beat)[1:])
-        silent = {rank: seen for rank, seen in self._seen.items() if seen.silent > self._limit(seen.report.phase)}
-        if silent:
-            self._end_job(ExitNotice(EXIT_LOST, self._loss(list(silent), next(iter(silent.values())).silent)))
+                other.report = Report(*json.loads(beat)[1:])
+            if other.state is State.PRESENT and other.silent > self._limit(other.report.phase):
+                other.state = State.SILENT
 
     def _limit(self, phase: str) -> float:
         """Seconds of silence until a rank is lost. Before training it loads libraries, which holds Python's lock.
@@ -200,18 +208,16 @@ class Watch:
         is_loading = phase == "start" and not progress.get_progress().has_made_a_step
         return max(self._host_timeout, self._join_seconds) if is_loading else self._host_timeout
 
-    def _loss(self, ranks: Sequence[int], seconds: float | None = None) -> str:
-        """The line about lost ranks: their processes have ended, or nothing is heard of them for `seconds`."""
+    def _loss(self, ranks: Sequence[int], state: State, seconds: float = 0.0) -> str:
+        """The line about lost ranks: they have ended, or nothing is heard of them for `seconds`."""
         names = ", ".join(map(self._name_of, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
-        if seconds is None:
-            return f"lost {names}: its process ended without notice; {ADVICE}"
-        return (
-            f"lost {names}: no sign of life for {seconds:.0f} s: its host or its link is down, or the process is "
-            f"stopped or holds Python's lock; {ADVICE}"
-        )
+        reason = "its process ended without notice"
+        if state is State.SILENT:
+            reason = f"no sign of life for {seconds:.0f} s: its host or its link is down, or the process is stopped or "
+            reason += "holds Python's lock"
+        return f"lost {names}: {reason}; {ADVICE}"
 
     def _name_of(self, rank: int) -> str:
-        """A rank and its host."""
         return f"rank {rank} on host {UserError(self._hosts[rank])}"
 
     def _end_job(self, notice: ExitNotice) -> NoReturn:
@@ -223,8 +229,7 @@ class Watch:
     def _end_rank(self, notice: ExitNotice, with_store: bool = True) -> NoReturn:
         """Prints why the job ends, once a host, writes the stacks, and ends this process.
 
-        Args:
-            with_store: False if the store does not answer.
+        with_store: False if the store does not answer.
         """
         speaks = os.environ.get("LOCAL_RANK", "0") == "0" or (self._rank == 1 and 0 in self._siblings)
         with contextlib.suppress(RuntimeError):
@@ -247,9 +252,10 @@ class Watch:
         """Says that this rank has left. Rank 0, whose process serves the store, lets the others read the end first."""
         if self._several:
             self._store.add(f"left/{self._rank}", 1)  # which waits for the answer
-            self._store.set(f"beat/{self._rank}", "left")
+            self._store.set(f"beat/{self._rank}", State.LEFT.value)
             if self._rank == 0:
-                wait_for_keys(self._store, [f"left/{rank}" for rank in self._seen], _VERDICT_SECONDS)
+                staying = [rank for rank, other in self._others.items() if other.state is not State.LEFT]
+                wait_for_keys(self._store, [f"left/{rank}" for rank in staying], _VERDICT_SECONDS)
 
     def _write_stacks(self, directory: Path) -> None:
         """Writes what this rank does and the stacks of its threads."""

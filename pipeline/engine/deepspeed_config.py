@@ -3,23 +3,21 @@
 DeepSpeed itself ignores unknown keys outside of the blocks for which it has a model. It would accept a wrong value
 elsewhere, and fail hours later or not at all. So the models here have each key that this project supports.
 
-What is read later are the checked values, without the keys that are "auto" (`Strict`). DeepSpeed gets them with two
-exceptions: `batch_sizes` fits the batch sizes to the number of ranks, and a precision that the hardware lacks is
-replaced. `EngineConfig.notes` says what differs.
+DeepSpeed gets the checked values with two exceptions: `batch_sizes` fits the batch sizes to the number of ranks, and a
+precision that the hardware lacks is replaced. `EngineConfig.notes` says what differs.
 """
 
 import copy
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
 from common.text import did_you_mean, quantity
-from pipeline.distributed import launcher
 from pipeline.engine import optimizers
 from pipeline.engine.engine_config import EngineConfig, Precision
 from pipeline.engine.hardware import Hardware
@@ -27,8 +25,6 @@ from pipeline.engine.optimizers import AboveZero, AtLeastZero, Strict
 
 SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"
 """The presets, which are installed with the packages."""
-
-
 REMEDY = "name a file such as ds_configs/base.json"
 MAX_CONFIG_BYTES = 4 << 20
 MAX_BATCH = 1 << 24
@@ -38,9 +34,8 @@ MAX_BATCH = 1 << 24
 def load(path: Path) -> dict[str, Any]:
     """Reads the JSON file. `ds_configs/NAME.json` is the preset of that name, whatever the current directory is.
 
-    Raises:
-        UserError: the file is missing, is not JSON (with the line), or has a duplicate key, an unknown key or an
-            invalid value.
+    Raises UserError: the file is missing, is not JSON (with the line), or has a duplicate key, an unknown key or an
+    invalid value.
     """
     # `os.path.exists` is False for a name that is too long, where `Path.exists` raises.
     is_preset = not os.path.exists(path) and path.parent == Path("ds_configs") and os.path.exists(SHIPPED / path.name)
@@ -89,7 +84,6 @@ Switch = Literal[True, False, "auto"]
 
 
 class _Fp16(Strict):
-    auto: ClassVar[Mapping[str, Any]] = {"enabled": "auto"}
     enabled: Switch = False
     loss_scale: AtLeastZero = 0.0
     initial_scale_power: NonNegativeInt = 16
@@ -100,7 +94,6 @@ class _Fp16(Strict):
 
 
 class _Bf16(Strict):
-    auto: ClassVar[Mapping[str, Any]] = {"enabled": "auto"}
     enabled: Switch = False
 
 
@@ -127,7 +120,6 @@ class _Zero(Strict):
 
 
 class _TopLevel(Strict):
-    auto: ClassVar[Mapping[str, Any]] = {"gradient_clipping": 1.0}  # as the presets and the paper have it
     train_batch_size: _Size | None = None
     train_micro_batch_size_per_gpu: _Size | None = None
     gradient_accumulation_steps: _Size | None = None
@@ -151,19 +143,12 @@ class _TopLevel(Strict):
 
 
 def _check_schema(config: Mapping[str, Any], source: Path) -> dict[str, Any]:
-    """Returns the values of the given keys as they were checked, without those that are "auto".
-
-    Raises:
-        UserError: an unknown key, an invalid value, an unknown optimizer or a missing learning rate.
-    """
+    """The values of the given keys as they were checked. Raises UserError for an unknown key and an invalid value."""
     checked = _validate(_TopLevel, config, source)
     optimizer = checked.get("optimizer", {})
     kind = optimizer.get("type")
     if kind not in optimizers.TYPES:
-        near = _suggestion(str(kind), optimizers.TYPES)
-        raise UserError(
-            f"{source}: optimizer.type {kind!r} is not known; use one of {', '.join(optimizers.TYPES)}{near}"
-        )
+        raise UserError(f"{source}: optimizer.type {kind!r} is not known; use one of {', '.join(optimizers.TYPES)}")
     params = _validate(optimizers.parameters_of(optimizer), optimizer.get("params", {}), source, "optimizer.params.")
     return checked | {"optimizer": optimizer | {"params": params}}
 
@@ -174,47 +159,25 @@ def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, p
     except ValidationError as error:
         # A mistyped key first: it may be the one that is missing.
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    location = first["loc"]
-    path, wrong = prefix + ".".join(map(str, location)), first["input"]
+    path = prefix + ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        near = _suggestion(str(location[-1]), _keys_at(model, location[:-1]))
-        raise UserError(f"{source}: unknown key {path!r}{near}; correct or remove it")
-    is_rate = path == "optimizer.params.lr"
+        keys = {name for block in Strict.__subclasses__() for name in block.model_fields}
+        raise UserError(f"{source}: unknown key {path!r}; {did_you_mean(path.split('.')[-1], keys, 'remove it')}")
     if first["type"] == "missing":
-        hint = "; give the peak learning rate (paper: 0.00176)" if is_rate else "; add it"
-        raise UserError(f"{source}: {path} is missing{hint}")
-    if wrong == "auto":
-        hint = "write the peak (paper: 0.00176)" if is_rate else "write a value"
-        raise UserError(f'{source}: {path} is "auto", and no rule gives its value; {hint}')
+        raise UserError(f"{source}: {path} is missing; add it{' (paper: 0.00176)' if path.endswith('.lr') else ''}")
     message = first["msg"].splitlines()[0]  # it may have several
     if first["type"] in ("model_type", "dict_type"):
         message = "it must be a JSON object, {...}"
-    raise UserError(f"{source}: {path} is {wrong!r:.60}: {message}; correct or remove it")
-
-
-def _keys_at(model: Any, location: tuple[int | str, ...]) -> list[str]:
-    """The keys of the block at this place of a model."""
-    for name in location:
-        model = model.model_fields[name].annotation
-    return list(model.model_fields)
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    hint = did_you_mean(name, known)
-    return f" ({hint})" if hint else ""
+    raise UserError(f"{source}: {path} is {first['input']!r:.60}: {message}; correct or remove it")
 
 
 def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: str = "auto") -> EngineConfig:
     """Fits a checked JSON to `world_size` ranks of `hardware`.
 
-    Args:
-        precision: "auto" (the JSON's, or the nearest that the hardware has), "config" (the JSON's, or an error), or
-            "fp16", "bf16" or "fp32", which override the JSON.
-    Raises:
-        UserError: the batch sizes contradict each other, the hardware lacks the precision, ZeRO stage 0 cannot train in
-            it, or see `launcher.check_batch`.
+    precision: "auto" (the JSON's, or the nearest that the hardware has), "config" (the JSON's, or an error), or "fp16",
+    "bf16" or "fp32", which override the JSON. Raises UserError: the batch sizes contradict each other, the hardware
+    lacks the precision, or ZeRO stage 0 cannot train in it.
     """
-    launcher.check_batch(config)
     config = copy.deepcopy(config)
     batch, micro, accumulation = batch_sizes(config, world_size)
     asked = config.get("gradient_accumulation_steps")
@@ -263,10 +226,8 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
     be trained on any number of ranks: the JSON's micro-batch is an upper bound, which decides the accumulation steps,
     and the micro-batch is as small as these allow. So the rows are spread evenly, and almost none are empty.
 
-    The sizes that the JSON leaves out are derived; the accumulation steps are 1 if nothing determines them.
-
-    Raises:
-        UserError: the JSON gives neither batch nor micro-batch, or its sizes fit no number of ranks.
+    The sizes that the JSON leaves out are derived; the accumulation steps are 1 if nothing determines them. Raises
+    UserError: the JSON gives neither batch nor micro-batch, or its sizes fit no number of ranks.
     """
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, accumulation = (config.get(name) for name in names)
@@ -291,10 +252,8 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
 def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "auto") -> tuple[Precision, str | None]:
     """The precision to train in, and a note for the user if it differs from the JSON's; None if it does not.
 
-    Args:
-        choice: as the `precision` of `fit`.
-    Raises:
-        UserError: the JSON enables two precisions, or the hardware lacks the precision.
+    choice: as the `precision` of `fit`. Raises UserError: the JSON enables two precisions, or the hardware lacks the
+    precision.
     """
     native: dict[Precision, bool] = {"bf16": hardware.bf16, "fp16": hardware.fp16, "fp32": True}
     values = {kind: config.get(kind, {}).get("enabled") for kind in ("fp16", "bf16")}

@@ -1,7 +1,5 @@
 """A DeepSpeed engine: makes it, makes its steps, reads its metrics, and reads and sets all that a checkpoint holds."""
 
-import logging
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,10 +9,9 @@ import torch
 import torch.distributed as dist
 import xxhash
 from deepspeed import DeepSpeedEngine
-from deepspeed.runtime import bf16_optimizer
 from torch import Tensor, nn
 
-from pipeline.engine import layout_check, optimizers, zero_layout
+from pipeline.engine import layout_check, optimizers, workarounds, zero_layout
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.lamb import Lamb, TensorSlice
 from pipeline.engine.optimizers import KINDS, describe_groups, parameter_groups
@@ -26,12 +23,8 @@ _SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"
 
 
 def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine, str]:
-    """Gives `model` to DeepSpeed with the optimizer that the JSON names. Collective.
-
-    Returns:
-        The engine, ready to train, and a description of the optimizer's parameter groups.
-    """
-    _silence_expected_output()
+    """The engine, ready to train, and a description of the optimizer's parameter groups. Collective."""
+    workarounds.silence_expected_output()
     # The trainer sets the learning rate of every step, with and without a `scheduler` block
     # (pipeline/training/schedule.py).
     settings = {key: value for key, value in config.json.items() if key != "scheduler"}
@@ -48,17 +41,6 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     engine._config.train_batch_size = config.train_batch_size
     note = layout_check.attach(engine)
     return engine, "\n".join(filter(None, (description, note)))
-
-
-def _silence_expected_output() -> None:
-    """Hides output of DeepSpeed that every run has and that needs no action: two warnings, reports of the memory."""
-    # DeepSpeed 0.19.8 calls two collectives by names that torch 2.13 deprecates.
-    old_names = ".*(all_gather_into_tensor|reduce_scatter_tensor).*"
-    warnings.filterwarnings("ignore", message=old_names, category=FutureWarning)
-    # DeepSpeed has not tested the project's LAMB under ZeRO; tests/pipeline/engine/test_lamb.py has.
-    logging.getLogger("DeepSpeed").addFilter(lambda record: "untested optimizer" not in record.getMessage())
-    # It prints them at stage 1 where bf16 gradients are added up in fp32.
-    bf16_optimizer.see_memory_usage = lambda *_, **__: None
 
 
 def set_learning_rate(engine: DeepSpeedEngine, rate: float) -> None:
@@ -87,11 +69,9 @@ def parameter_count(engine: DeepSpeedEngine) -> int:
 
 
 class TensorState(NamedTuple):
-    """A slice of one tensor and the optimizer's values for it.
+    """A slice of one tensor and the optimizer's values for it, by kind (`KINDS`).
 
-    Attributes:
-        slice: which elements of which tensor.
-        values: by kind (`KINDS`), fp32 (slice.length,) views of the engine's buffers. Writing to them sets its state.
+    They are fp32 (slice.length,) views of the engine's buffers: writing to them sets its state.
     """
 
     slice: TensorSlice
@@ -140,10 +120,8 @@ def engine_state(engine: DeepSpeedEngine) -> dict[str, Any]:
 def restore(engine: DeepSpeedEngine, saved: Mapping[str, Any], saved_groups: Mapping[str, int]) -> None:
     """Sets counters, loss scale and learning rates to those of `saved`, after its tensors were loaded. Collective.
 
-    The other settings of the optimizer remain those of the engine.
-
-    Args:
-        saved_groups: by name of the tensor, the index of its parameter group in the saved "groups".
+    The other settings of the optimizer remain those of the engine. saved_groups: by name of the tensor, the index of
+    its parameter group in the saved "groups".
     """
     zero_layout.refresh_model_weights(engine)
     optimizer = engine.basic_optimizer

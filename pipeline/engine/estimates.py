@@ -16,7 +16,7 @@ JSON), they take another 4 Psi at stage 1, another 4 Psi / N at stage 2, and 4 P
 import bisect
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model import AlbertConfig
 from model.config import flash_supports
@@ -38,16 +38,8 @@ NETWORK_EFFICIENCY = 0.8
 
 
 class Memory(NamedTuple):
-    """Bytes on one GPU.
-
-    Attributes:
-        weights: of the model, gathered ones included.
-        gradients: at the end of the backward pass.
-        optimizer: fp32 weights, first and second moments.
-        activations: saved by the forward pass for the backward pass.
-        buffers: temporary memory of the passes and of the reduction, whichever needs more.
-        update: copies of the gradients that the optimizer reads, when activations and buffers are gone.
-    """
+    """Bytes on one GPU. weights: gathered ones included; gradients: at the end of the backward pass; buffers: temporary
+    memory of the passes or of the reduction; update: copies of the gradients, when activations and buffers are gone."""
 
     weights: float
     gradients: float
@@ -67,8 +59,6 @@ class Plan:
     """A run, and what it needs.
 
     Attributes:
-        engine: the DeepSpeed JSON, fitted to the ranks.
-        shape: of a batch.
         checkpointing: of activations: "none" or "layer".
         tflops: speed of a GPU in TFLOP/s, counting all operations that are executed.
         steps: optimizer steps of the run.
@@ -87,32 +77,32 @@ class Plan:
         """Of the model."""
         return parameter_counts(self.model).total
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Bytes of a number in the training precision."""
         return BYTES[self.engine.precision]
 
-    @property
+    @cached_property
     def summed_width(self) -> int:
         """Bytes of an accumulated gradient."""
         return BYTES[self.engine.json.get("data_types", {}).get("grad_accum_dtype") or self.engine.precision]
 
-    @property
+    @cached_property
+    def sent_width(self) -> int:
+        """Bytes of a gradient that the ranks send each other."""
+        return BYTES[self.engine.json.get("communication_data_type") or self.engine.precision]
+
+    @cached_property
     def bucket_width(self) -> int:
         """Bytes of a gradient in a reduce bucket: in fp16 at stage 1 as it is accumulated, at stage 3 as it is sent."""
         if self.engine.zero_stage == 3:
             return self.sent_width
         return self.summed_width if self.engine.zero_stage == 1 and self.engine.precision == "fp16" else self.width
 
-    @property
-    def sent_width(self) -> int:
-        """Bytes of a gradient that the ranks send each other."""
-        return BYTES[self.engine.json.get("communication_data_type") or self.engine.precision]
-
-    @property
-    def zero(self) -> dict[str, Any]:
-        """The block of the JSON."""
-        return self.engine.json.get("zero_optimization", {})
+    @cached_property
+    def bucket_size(self) -> int:
+        """Elements of a reduce bucket."""
+        return int(self.engine.json.get("zero_optimization", {}).get("reduce_bucket_size", DEFAULT_BUCKET))
 
     @cached_property
     def memory(self) -> Memory:
@@ -182,8 +172,8 @@ def layer_bytes(plan: Plan) -> float:
     """Bytes that one layer saves if nothing is recomputed.
 
     It saves 8 H + 2 FFN numbers per token: input, query, key, value, context, both sums before a LayerNorm, the first
-    LayerNorm's output; and the feed-forward layer before and after GELU. Each LayerNorm saves two statistics in fp32. A
-    dropout mask takes one byte per number, as on a GPU. Attention weights are not counted: GPU kernels save none.
+    LayerNorm's output; and the feed-forward layer before and after GELU. Each LayerNorm saves two statistics in fp32, a
+    dropout mask one byte per number. GPU kernels save no attention weights.
     """
     model, tokens = plan.model, plan.engine.micro_batch_size * plan.shape.sequence_length
     masks = 2 * model.hidden_size if model.hidden_dropout_prob > 0 else 0
@@ -222,7 +212,7 @@ def buffer_bytes(plan: Plan) -> float:
     reduced = 0
     if engine.zero_stage or engine.world_size > 1:
         sent = plan.bucket_width + (plan.sent_width if plan.sent_width != plan.bucket_width else 0)
-        reduced = min(plan.zero.get("reduce_bucket_size", DEFAULT_BUCKET), plan.parameters) * sent
+        reduced = min(plan.bucket_size, plan.parameters) * sent
     return max(again + max(logits, attention_bytes(plan)), reduced) + bucket_bytes(plan)
 
 
@@ -245,8 +235,8 @@ def bucket_bytes(plan: Plan) -> float:
     """Bytes of the reduce buckets. DeepSpeed allocates them in full size, even for few parameters."""
     if plan.engine.zero_stage == 0:
         return 0
-    count = 2 if plan.zero.get("overlap_comm") and plan.engine.zero_stage < 3 else 1
-    return count * plan.zero.get("reduce_bucket_size", DEFAULT_BUCKET) * plan.bucket_width
+    is_double = plan.engine.json["zero_optimization"].get("overlap_comm") and plan.engine.zero_stage < 3
+    return (2 if is_double else 1) * plan.bucket_size * plan.bucket_width
 
 
 def update_bytes(plan: Plan) -> float:

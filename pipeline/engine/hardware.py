@@ -14,7 +14,6 @@ from common.environment import whole_number
 from common.errors import UserError, one_line
 from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
-from pipeline.engine.ranks import install_stand_ins
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -47,10 +46,8 @@ class Hardware:
 def detect_hardware() -> Hardware:
     """The hardware of this rank's accelerator, as DeepSpeed selects it.
 
-    Raises:
-        UserError: the host has a GPU that torch cannot use.
+    Raises UserError: the host has a GPU that torch cannot use.
     """
-    install_stand_ins()
     import torch
     from deepspeed.accelerator import get_accelerator
 

@@ -34,10 +34,8 @@ TOLERANCE = 1e-4
 def attach(engine: DeepSpeedEngine) -> str:
     """Applies the workarounds to a new engine, checks its layout and tells its LAMB the layout. Collective, once.
 
-    Returns:
-        A note if this version of DeepSpeed is not in `TRIED`; "" otherwise.
-    Raises:
-        UserError: on all ranks; the buffers are not what `zero_layout` says.
+    Returns a note if this version of DeepSpeed is not in `TRIED`; "" otherwise. Raises UserError: on all ranks; the
+    buffers are not what `zero_layout` says.
     """
     version = deepspeed.__version__.split("+")[0]
     if Version(version) < Version(TRIED[0]):

@@ -6,11 +6,11 @@ Adam, AdamW                     torch's, fused into one kernel
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Len
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from pipeline.engine.lamb import Lamb
@@ -24,33 +24,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Strict(BaseModel):
-    """A block of the JSON: no other keys, and no value of another type.
-
-    A key that is "auto", as in Hugging Face's files, is left out, so that its default holds or it is derived.
-    """
+    """A block of the JSON: no other keys, and no value of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    auto: ClassVar[Mapping[str, Any]] = {}
-    """What "auto" means for the keys that are not left out."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve_auto(cls, block: Any) -> Any:
-        if not isinstance(block, Mapping):
-            return block
-        resolved = dict(block)
-        for key in [key for key, value in block.items() if value == "auto"]:
-            if key in cls.auto:
-                resolved[key] = cls.auto[key]
-            elif cls._is_optional(key):
-                del resolved[key]
-        return resolved
-
-    @classmethod
-    def _is_optional(cls, key: str) -> bool:
-        """Whether `key` may be left out and is no block."""
-        field = cls.model_fields.get(key)
-        return field is not None and not field.is_required() and not isinstance(field.default, Strict)
 
 
 class Parameters(Strict):
@@ -93,11 +69,7 @@ def is_own(block: Mapping[str, Any]) -> bool:
 
 
 def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer:
-    """Makes the optimizer of a DeepSpeed JSON.
-
-    Args:
-        groups: see `parameter_groups`. They have the weight decay.
-    """
+    """Makes the optimizer of a DeepSpeed JSON. groups: see `parameter_groups`; they have the weight decay."""
     block = config["optimizer"]
     given = block.get("params", {})
     params = {name: given[name] for name in ("lr", "betas", "eps") if name in given}
@@ -117,10 +89,8 @@ def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[
     """The two groups of ALBERT's code: matrices, and LayerNorm weights with all biases.
 
     The first group has weight decay and a trust ratio, the second has neither. A shared parameter appears once. A bias
-    is a parameter called "bias" or "..._bias". Empty groups are left out.
-
-    Returns:
-        Dictionaries with the keys "params", "weight_decay" and "trust_ratio".
+    is a parameter called "bias" or "..._bias". Empty groups are left out. Returns dictionaries with the keys "params",
+    "weight_decay" and "trust_ratio".
     """
     norms = {
         id(parameter)
@@ -143,10 +113,7 @@ def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[
 
 
 def describe_groups(groups: list[dict[str, Any]], optimizer: str) -> str:
-    """One line per group: how many tensors and parameters it has, and how `optimizer` updates them.
-
-    Only LAMB has trust ratios, so only its lines mention them.
-    """
+    """One line per group: how many tensors and parameters it has, and how `optimizer` updates them."""
     lines = []
     for group in groups:
         tensors: list[Tensor] = group["params"]

@@ -1,46 +1,19 @@
-"""This process as a rank: its number and the place to meet, as the launcher says, and what it need not import."""
+"""This process as a rank: its number and the place to meet, as the launcher says."""
 
 import os
-import sys
-import types
-from typing import Any
 
 from common.environment import launched_rank, launched_size, whole_number
 from common.errors import UserError
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import reserve_port
 
-UNUSED: dict[str, dict[str, Any]] = {
-    "deepspeed.autotuning.autotuner": {"Autotuner": None},
-    "deepspeed.runtime.zero.muon.original_muon": {
-        "MuonWithAuxAdam": type("MuonWithAuxAdam", (), {}),
-        "adam_update": None,
-        "muon_update": None,
-    },
-}
-"""Modules of DeepSpeed that no setting here uses, each with what DeepSpeed imports from it."""
-
-
-def install_stand_ins() -> None:
-    """Takes the place of two modules that DeepSpeed imports in every rank. Call it before anything imports DeepSpeed.
-
-    With them it imports MLflow where that is installed, and torch's compiler, which takes 2 seconds of a processor.
-    """
-    for name, contents in UNUSED.items():
-        if name not in sys.modules:
-            module = types.ModuleType(name)
-            vars(module).update(contents)
-            sys.modules[name] = module
-
 
 def find_rank() -> None:
     """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT unless a launcher has set them.
 
-    `deepspeed --launcher openmpi` does not set them. The ranks then find each other through MPI, and meet on port
-    29500 of rank 0's host.
-
-    Raises:
-        UserError: a variable of the launcher is missing, no number or out of range; or see `launcher.check_agent`.
+    `deepspeed --launcher openmpi` does not set them. The ranks then find each other through MPI, and meet on port 29500
+    of rank 0's host. Raises UserError: a variable of the launcher is missing, no number or out of range; or see
+    `launcher.check_agent`.
     """
     if "RANK" not in os.environ and launched_size() > 1:
         launched_rank()

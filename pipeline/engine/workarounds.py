@@ -7,12 +7,15 @@ removed.
 """
 
 import importlib
+import logging
 import math
+import warnings
 from typing import Any
 
 import deepspeed
 import torch
 from deepspeed import DeepSpeedEngine
+from deepspeed.runtime import bf16_optimizer
 from torch import Tensor
 
 from pipeline.engine.lamb import squared_norms
@@ -31,6 +34,17 @@ def init_distributed(backend: str | None = None) -> None:
     # By its name in sys.modules: the attribute `torch` of deepspeed.comm is torch itself.
     vars(importlib.import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
     deepspeed.init_distributed(backend, verbose=False)
+
+
+def silence_expected_output() -> None:
+    """Hides output of DeepSpeed that every run has and that needs no action: two warnings, reports of the memory."""
+    # DeepSpeed 0.19.8 calls two collectives by names that torch 2.13 deprecates.
+    old_names = ".*(all_gather_into_tensor|reduce_scatter_tensor).*"
+    warnings.filterwarnings("ignore", message=old_names, category=FutureWarning)
+    # DeepSpeed has not tested the project's LAMB under ZeRO; tests/pipeline/engine/test_lamb.py has.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: "untested optimizer" not in record.getMessage())
+    # It prints them at stage 1 where bf16 gradients are added up in fp32.
+    bf16_optimizer.see_memory_usage = lambda *_, **__: None
 
 
 def apply(engine: DeepSpeedEngine) -> None:

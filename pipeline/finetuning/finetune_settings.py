@@ -9,7 +9,7 @@ from typing import Any
 
 from common.errors import UserError
 from model.config import AlbertConfig, ExecutionOptions
-from pipeline.checkpoint.initial_model import InitialModel, find_initial_model, record_of
+from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model, record_of
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning.fine_tuning import Examples, FineTuning, digest

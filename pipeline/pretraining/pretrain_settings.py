@@ -8,7 +8,7 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
-from pipeline.checkpoint.initial_model import InitialModel, find_initial_model, record_of
+from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model, record_of
 from pipeline.checkpoint.retention import TAG, step_of
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config

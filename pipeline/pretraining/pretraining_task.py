@@ -28,7 +28,7 @@ from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
 from pipeline.settings.run_settings import PretrainSettings
 from pipeline.training.evaluations import Evaluation, Pace, without_pauses
 from pipeline.training.step_metrics import Meter, sum_over_ranks
-from pipeline.training.throughput import Throughput
+from pipeline.training.training_run import Throughput
 from pipeline.training.training_task import TrainingTask
 
 if TYPE_CHECKING:

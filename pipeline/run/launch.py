@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from common.errors import UserError
@@ -18,7 +17,7 @@ from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
 from pipeline.distributed.watch import Watch
 from pipeline.engine import hardware
-from pipeline.engine.ranks import find_rank, install_stand_ins
+from pipeline.engine.ranks import find_rank
 
 if TYPE_CHECKING:
     from pipeline.training.training_task import TrainingTask
@@ -38,7 +37,6 @@ def run_command(
         argv: words of the command line; None for those of this process.
     """
     words = sys.argv[1:] if argv is None else argv
-    install_stand_ins()
     try:
         if "RANK" in os.environ:  # a launcher started this process
             launcher.watch()
@@ -54,8 +52,6 @@ def run_command(
     def check() -> "tuple[Any, Sequence[TrainingTask], Mapping[str, str], bool]":
         try:
             flags = parse(words)
-            if flags.mirror is not None:
-                _restore(flags.output, flags.mirror, rendezvous.rank)
             if flags.deterministic:
                 hardware.make_deterministic()
             tasks = make_tasks(flags, world_size)
@@ -81,18 +77,6 @@ def run_command(
             return start.train_all(flags, tasks, facts)
     except UserError as error:
         report_user_error(error, rendezvous.rank)
-
-
-def _restore(output: Path, url: str, rank: int) -> None:
-    """Restores the run from its mirror. A mistake ends the job at once: others wait for what rank 0 restores."""
-    from pipeline.checkpoint import mirror
-
-    try:
-        mirror.restore(output, url, rank)
-    except UserError as error:
-        if rank == 0:
-            report_user_error(error, 0)
-        raise
 
 
 def _refuse_alone(error: UserError) -> int:

@@ -19,7 +19,6 @@ from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import fill_weights
-from pipeline.checkpoint.mirror import Mirror
 from pipeline.checkpoint.results import RESULTS
 from pipeline.checkpoint.save_and_load import load_latest
 from pipeline.distributed import launcher, progress
@@ -28,12 +27,12 @@ from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
 from pipeline.engine import workarounds
 from pipeline.engine.engine_state import initialise
 from pipeline.engine.hardware import processor
+from pipeline.run.facts import facts_of_host, summary
 from pipeline.settings import declare
 from pipeline.settings.run_flags import RunFlags
-from pipeline.settings.run_settings import RunSettings
+from pipeline.settings.run_settings import PretrainSettings, RunSettings
 from pipeline.settings.settings_file import SETTINGS
 from pipeline.sharing.write_export import export_usual
-from pipeline.training import trackers
 from pipeline.training.trainer import make_trainer
 from pipeline.training.training_run import Clock, TrainingFailed, TrainingRun, TrainState, cannot_begin
 from pipeline.training.training_task import TrainingTask
@@ -42,20 +41,19 @@ from pipeline.training.training_task import TrainingTask
 def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
     """Checks the runs of a command: one, or one for each seed. Writes nothing.
 
-    Returns:
-        What all ranks must agree on, by name: each reads the files of its own host, which may differ.
-    Raises:
-        UserError: training would be wrong, or a directory holds a run with other settings or files that no run wrote.
+    Returns what all ranks must agree on, by name: each reads the files of its own host, which may differ. Raises
+    UserError: training would be wrong, or a directory holds a run with other settings or files that no run wrote.
     """
-    trackers.check(flags.track)
     for task in tasks:
         run_directory.check_same_settings(task.settings)
         run_directory.check_output(task.settings.flags.output, task.reopens)
     if _has_seeds(flags, tasks):
         run_directory.check_summary(flags.output)
     settings = tasks[0].settings
+    shards = [*settings.data, *settings.flags.eval_data] if isinstance(settings, PretrainSettings) else []
     facts = {
         f"the run in {flags.output}": _states_on_disk(tasks),
+        **(summary(facts_of_host(shards)) if settings.engine.world_size > 1 else {}),
         **{f"the setting {name}": json.dumps(value) for name, value in settings.identity().items()},
         "the precision": settings.engine.precision,
         **tasks[0].facts(),
@@ -94,10 +92,7 @@ def _state_on_disk(task: TrainingTask) -> str:
 def train_all(flags: RunFlags, tasks: Sequence[TrainingTask], facts: Mapping[str, str]) -> int:
     """Trains each run that is not done. Collective.
 
-    Args:
-        facts: what `check` has found.
-    Returns:
-        The exit status, see `_train`.
+    facts: what `check` has found. Returns the exit status, see `_train`.
     """
     workarounds.init_distributed()
     control = ControlGroup()
@@ -124,14 +119,12 @@ def train_all(flags: RunFlags, tasks: Sequence[TrainingTask], facts: Mapping[str
 def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: StopSignals) -> int:
     """Trains one run to its end, and exports its model. Collective.
 
-    Returns:
-        The exit status: 0; 1 if training failed; 69 if ranks hold different weights; 75 if a signal ended it early.
-        Rank 0 has printed why.
+    Returns the exit status: 0; 1 if training failed; 69 if ranks hold different weights; 75 if a signal ended it early.
+    Rank 0 has printed why.
     """
     task.open(control)
     run, new_tensors = _open(flags, task, control)
     _print_header(run, task, None if run.state.step else new_tensors)
-    _open_mirror(run)
     trainer = make_trainer(run, task, signals)
     try:
         stop_signal = trainer.train()
@@ -149,8 +142,6 @@ def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: 
         _export(run, task.conclude(run))
         if run.is_rank_0 and (line := task.last_line()):
             print(line, flush=True)
-    if run.mirror is not None:
-        run.mirror.upload_rest(progress.get_progress().beat)
     control.barrier()  # the launcher ends all ranks as soon as one exits
     run.engine.destroy()
     return status
@@ -159,10 +150,8 @@ def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: 
 def _open(flags: RunFlags, task: TrainingTask, control: ControlGroup) -> tuple[TrainingRun, list[str]]:
     """Makes the model and the engine, loads the newest checkpoint, and writes the run's settings. Collective.
 
-    Returns:
-        The run, and the names of the tensors that the initial weights did not fill.
-    Raises:
-        UserError: rank 0 cannot write the settings; on all ranks.
+    Returns the run, and the names of the tensors that the initial weights did not fill. Raises UserError: rank 0 cannot
+    write the settings; on all ranks.
     """
     settings, output = task.settings, task.settings.flags.output
     if task.reopens and control.rank == 0:
@@ -195,19 +184,6 @@ def _make_filled_model(task: TrainingTask) -> tuple[nn.Module, list[str]]:
     if not task.shares_weights:
         weights.tensors.clear()
     return model, new_tensors
-
-
-def _open_mirror(run: TrainingRun) -> None:
-    """Claims the place of --mirror and starts the uploads, on rank 0. Collective. Raises UserError on all ranks."""
-    flags = run.settings.flags
-
-    def claim() -> None:
-        if flags.mirror is not None:
-            run.mirror = Mirror(flags.output, flags.mirror, lambda line: run.say(line))
-
-    run.control.on_rank_0(claim, (OSError,), cannot_begin)
-    if run.mirror is not None:
-        run.mirror.wake()
 
 
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:

@@ -188,11 +188,10 @@ def value_in(words: Sequence[str], name: str) -> str | None:
 def with_file(command: type[Any], words: Sequence[str], path: Path | None = None) -> list[str]:
     """`words` behind those of the file `path`, without the flags that both give.
 
-    Args:
-        path: None for the one that --config names.
-    Raises:
-        UserError: the file cannot be read, or has an unknown key; the line names the nearest one.
+    path: that a run has recorded, maybe of an earlier version; None for the one that --config names. Raises UserError:
+    the file cannot be read, or has an unknown key; the line names the nearest one.
     """
+    is_record = path is not None
     if path is None:
         named = value_in(words, CONFIG)
         if named is None:
@@ -201,14 +200,15 @@ def with_file(command: type[Any], words: Sequence[str], path: Path | None = None
             raise UserError(f"{CONFIG} is given twice; put all flags into one file")
         path = Path(named)
     given = {word.partition("=")[0] for word in words}
-    from_file = _read_yaml(command, path)
+    from_file = _read_yaml(command, path, is_record)
     return [*(word for name, its in from_file.items() if name not in given for word in its), *words]
 
 
-def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
+def _read_yaml(command: type[Any], path: Path, is_record: bool) -> dict[str, list[str]]:
     """The words of each flag in a YAML file, its name first, as they are written: YAML has no `on`, 1e-5 or dates.
 
-    A null that is not quoted is no value. A path may begin with ~.
+    A null that is not quoted is no value. A path may begin with ~. A flag that is gone is left out if it has no value,
+    or if a run has recorded it.
     """
     import yaml
 
@@ -225,16 +225,19 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
     for key_node, node in root.value if root is not None else ():
         key = str(key_node.value)
         one = declared.get(key.replace("-", "_"))
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        is_null = isinstance(node, yaml.ScalarNode) and node.style is None and node.value in ("", "~", "null")
+        has_value = nodes and not is_null
+        if key in getattr(command, "removed", ()) and (is_record or not has_value):
+            continue
         if one is None:
             hint = did_you_mean(key, declared, "the keys are the flags without the dashes")
             raise UserError(f"{CONFIG} {path}: unknown key {key[:40]!r}; {hint}")
         if one.name in words:
             raise UserError(f"{CONFIG} {path}: {key} is given twice; keep one")
-        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if not all(isinstance(each, yaml.ScalarNode) for each in nodes):
             raise UserError(f"{CONFIG} {path}: {key} must be one value, or a list of values")
-        is_null = nodes == [node] and node.style is None and node.value in ("", "~", "null")
-        words[one.name] = [] if is_null or not nodes else _with_name(one, [each.value for each in nodes], path)
+        words[one.name] = _with_name(one, [each.value for each in nodes], path) if has_value else []
     return {name: its for name, its in words.items() if its}
 
 

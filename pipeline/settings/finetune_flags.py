@@ -190,8 +190,6 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
         raise UserError("--steps and --epochs both say how long to train; drop one")
     if flags.seed + (flags.seeds or 1) > 2**63:
         raise UserError(f"--seed {flags.seed} and --seeds {flags.seeds} go beyond 2**63 - 1; give a smaller --seed")
-    if flags.mirror is not None and flags.seeds is not None:
-        raise UserError("--mirror is of one run, and --seeds makes several; give one of them")
     if flags.is_own_task:
         flags.own_data()
         return flags

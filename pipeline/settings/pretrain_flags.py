@@ -120,7 +120,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     )
 
     keep_at: tuple[int, ...] = flag(
-        "save a checkpoint after about this many tokens, such as 10M, and never delete it",
+        "save a checkpoint after about this many tokens, such as 10M, and never delete it; those before --branch count",
         (),
         tokens,
         metavar="TOKENS",

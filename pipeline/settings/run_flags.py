@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from common.command_line import bounded, hours, natural
 from model.config import ACTIVATION_CHECKPOINTING
@@ -21,12 +21,10 @@ _hang_seconds = bounded(
 class RunFlags:
     """The flags of a training run."""
 
+    removed: ClassVar[tuple[str, ...]] = ("mirror", "track")
+    """Flags of earlier versions. Where a run has recorded them, they are left out."""
+
     output: Path = flag("directory of the run", metavar="RUN", group="run")
-    mirror: str | None = flag(
-        "copy the run to this URL of object storage while it trains; restore it from there if --output is empty",
-        None,
-        metavar="URL",
-    )
     seed: int = flag("seed of all random numbers", 0, natural, fixed=True)
     deterministic: bool = flag("the same command gives the same bits on the same hardware; slower", False, fixed=True)
     max_hours: float | None = flag(
@@ -38,14 +36,6 @@ class RunFlags:
     )
     activation_checkpointing: str = flag(
         "what to recompute in the backward pass to save memory", "none", choices=ACTIVATION_CHECKPOINTING
-    )
-
-    track: tuple[str, ...] = flag(
-        "send the curves of TensorBoard to these trackers as well (docs/monitoring.md)",
-        (),
-        choices=("mlflow", "wandb"),
-        extend=True,
-        group="logging, evaluation, checkpoints",
     )
 
     host_timeout: float = flag(

@@ -77,23 +77,17 @@ class RunSettings:
     """A run, of pre-training or fine-tuning.
 
     Attributes:
-        flags: of the command line.
-        model: architecture.
         execution: how the model computes; it never changes what the model computes.
         engine: the DeepSpeed JSON, fitted to the number of ranks; it holds all batch sizes.
         steps: optimizer steps of the whole run.
         warmup_steps: optimizer steps; None for the default of the schedule.
-        log_interval: steps from one logged line to the next.
-        eval_interval: steps from one evaluation to the next.
-        save_interval: steps from one checkpoint to the next.
+        log_interval, eval_interval, save_interval: steps from one to the next.
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
         milestones: steps after which a checkpoint is saved that is never deleted.
         skipped_batches: that are not trained on, from 0: first, and one past the last.
         scored_on: digest of the data that the checkpoints are scored on; "" if a resume must have the same data.
         branch: the checkpoint of another run that this run goes on from; None: it begins at step 0.
-        init: directory of the model of --init; None for random weights.
-        init_weights: digest of that model.
-        init_model: its architecture.
+        init, init_weights, init_model: directory, digest and architecture of the model of --init; None without one.
     """
 
     flags: RunFlags

@@ -1,8 +1,8 @@
 """settings.json: writes the settings of a run, and reads those of this version and of earlier ones.
 
-A field or a flag that an earlier version did not have gets its declared default. One that is renamed, removed or has
-another meaning needs a new format: raise `FORMAT`, add the function that makes its content from the format before to
-`_UPGRADES`, and add a run of the format before to tests/data.
+A field or a flag that an earlier version did not have gets its declared default. A flag that is gone is named in
+`RunFlags.removed`. One that is renamed or has another meaning needs a new format: raise `FORMAT`, add the function that
+makes its content from the format before to `_UPGRADES`, and add a run of the format before to tests/data.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as, read_object
 from model.config import AlbertConfig
+from pipeline.settings.run_flags import RunFlags
 from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings, RunSettings, as_json
 
 SETTINGS = "settings.json"
@@ -52,6 +53,9 @@ def _settings_of(content: dict[str, Any], path: Path) -> PretrainSettings | Fine
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is no {SETTINGS} of format {form} ({error!r:.80}); {_REMEDY}") from None
     content.pop("version", None)
+    for settings in (content, content.get("pretraining")):
+        if isinstance(settings, dict) and isinstance(flags := settings.get("flags"), dict):
+            settings["flags"] = {name: value for name, value in flags.items() if name not in RunFlags.removed}
     kind: type[PretrainSettings | FinetuneSettings] = PretrainSettings if "objective" in content else FinetuneSettings
     return check_as(content, kind, path, _REMEDY)
 

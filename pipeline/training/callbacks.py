@@ -1,4 +1,4 @@
-"""The callbacks of a run, on rank 0: the lines on the console; `metrics.jsonl`, TensorBoard and trackers."""
+"""The callbacks of a run, on rank 0: the lines on the console; `metrics.jsonl` and TensorBoard."""
 
 import contextlib
 import json
@@ -6,15 +6,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from common.text import format_duration
+from common.text import format_duration, markdown_table
 from pipeline.checkpoint.save_and_load import Saved
 from pipeline.settings.run_settings import as_json
 from pipeline.training.evaluations import Evaluation
 from pipeline.training.metrics_file import METRICS, drop_after
-from pipeline.training.trackers import BackgroundTracker, curves_of, open_tensorboard
 from pipeline.training.training_run import Callback, TrainingRun
 
 LINE_SECONDS = 10.0
@@ -22,14 +21,12 @@ LINE_SECONDS = 10.0
 WAITING = 0.05
 """Part of the time spent waiting for data from which a line says so."""
 TASKS = ("mlm", "sop", "nsp")
+_COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
+"""Numbers of a record that are no curves."""
 
 
 class Console(Callback):
-    """Prints what happens, on rank 0.
-
-    Args:
-        now: a clock, in seconds.
-    """
+    """Prints what happens, on rank 0. now: a clock, in seconds."""
 
     def __init__(self, run: TrainingRun, now: Callable[[], float] = time.monotonic) -> None:
         self._run, self._first_step = run, run.state.step
@@ -127,18 +124,14 @@ class MetricsLog(Callback):
         self._run, self._enabled = run, run.is_rank_0
         if not self._enabled:
             return
-        output, flags = run.settings.flags.output, run.settings.flags
+        output = run.settings.flags.output
         # A record of the first step can only be that of its evaluation, which a new start makes again.
         drop_after(output, run.state.step - (run.state.step == run.settings.first_step))
         self._file = (output / METRICS).open("ab", buffering=0)
         self._unwritten = b""
         self._complained = False
-        recorded = json.loads(as_json(vars(run.settings)))
-        recorded.pop("pretraining", None)  # of the run that fine-tuning started from
         self._tensorboard: Any = None
-        self._guarded(lambda: self._open_tensorboard(recorded))
-        self._consumed: dict[str, float] = {}
-        self._trackers = [BackgroundTracker(name, output, recorded) for name in dict.fromkeys(flags.track)]
+        self._guarded(self._open_tensorboard)
 
     def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
         """Writes the record of the present step."""
@@ -166,17 +159,15 @@ class MetricsLog(Callback):
         self.log(checkpoint.step, seconds, "save")
 
     def on_end(self) -> None:
-        """Closes the files and the trackers."""
+        """Closes the files."""
         if self._enabled:
             self._guarded(self._write_records)
             if self._tensorboard is not None:
                 self._guarded(self._tensorboard.close)
             self._file.close()
-            for tracker in self._trackers:
-                tracker.close(self._run.state.finished)
 
     def log(self, step: int, metrics: Mapping[str, Any], split: str = "train") -> None:
-        """Writes one record to metrics.jsonl, and its curves, such as `train/loss`, to TensorBoard and the trackers.
+        """Writes one record to metrics.jsonl, and its curves, such as `train/loss`, to TensorBoard.
 
         A number that is not finite (a mean over nothing) is null in the record.
         """
@@ -186,25 +177,28 @@ class MetricsLog(Callback):
             self._guarded(self._write_records)
             self._log_curves(step, metrics, split)
 
-    def _open_tensorboard(self, recorded: Mapping[str, Any]) -> None:
-        self._tensorboard = open_tensorboard(self._run.settings.flags.output, self._run.state.step, recorded)
+    def _open_tensorboard(self) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        settings, step = json.loads(as_json(vars(self._run.settings))), self._run.state.step
+        settings.pop("pretraining", None)  # of the run that fine-tuning started from
+        directory = self._run.settings.flags.output / "tensorboard"
+        self._tensorboard = SummaryWriter(str(directory), purge_step=step + 1 if step else 0, flush_secs=10)
+        # The settings of each start, because some may change.
+        cells = [(f"`{name}`", f"`{' '.join(text.split())}`") for name, text in _flat(settings)]
+        self._tensorboard.add_text("settings", markdown_table(["setting", "value"], cells), step)
 
     def _write_records(self) -> None:
         while self._unwritten:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
     def _log_curves(self, step: int, metrics: Mapping[str, Any], split: str) -> None:
-        values = curves_of(split, metrics)
-        self._guarded(lambda: self._write_curves(step, values))
-        if split == "train":  # an evaluation has the axes of the training before it
-            self._consumed = {name: metrics[name] for name in ("tokens", "epochs") if name in metrics}
-        for tracker in self._trackers:
-            tracker.log(step, values | self._consumed)
+        def write() -> None:
+            if self._tensorboard is not None:
+                for tag, value in curves_of(split, metrics).items():
+                    self._tensorboard.add_scalar(tag, value, step)
 
-    def _write_curves(self, step: int, values: Mapping[str, float]) -> None:
-        if self._tensorboard is not None:
-            for tag, value in values.items():
-                self._tensorboard.add_scalar(tag, value, step)
+        self._guarded(write)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Calls `work`. Prints the first I/O error; training continues after any of them."""
@@ -226,3 +220,28 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def curves_of(split: str, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a record that become curves, by tag, such as "train/loss". Counts do not."""
+    if split not in ("train", "eval"):
+        return {}
+    numbers = {f"{split}/{name}": value for name, value in _numbers(metrics) if name not in _COUNTS}
+    if ratios := dict(_numbers(metrics.get("trust_ratios") or {})):
+        numbers |= {"train/trust_ratio_min": min(ratios.values()), "train/trust_ratio_max": max(ratios.values())}
+    return numbers
+
+
+def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            yield name, float(value)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The settings that are not None, as dotted names and texts, such as ("optimizer.params.lr", "0.001")."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

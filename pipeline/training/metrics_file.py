@@ -20,8 +20,7 @@ _REMEDY = "restore it, or move it away"
 def drop_after(run: Path, step: int) -> None:
     """Drops the records of later steps than `step`, and a last line that a kill cut short. The file is made if needed.
 
-    Raises:
-        UserError: a line is JSON but no record.
+    Raises UserError: a line is JSON but no record.
     """
     kept = [line.decode() + "\n" for line, record in _complete_records(run) if record["step"] <= step]
     atomic.write_text(run / METRICS, "".join(kept))  # which also makes the name of a new file survive a power loss

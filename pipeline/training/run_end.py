@@ -6,7 +6,7 @@ while the device computes. A stop signal that arrives after the start ends train
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from pipeline.engine.engine_state import Engine, differing_ranks, parameter_coun
 from pipeline.training.evaluations import Evaluation
 from pipeline.training.step_metrics import begin_sums
 from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
+from pipeline.training.training_task import TrainingTask
 
 MARGIN = 1.25
 """Measured times are multiplied by this factor and reserved."""
@@ -50,10 +51,8 @@ def start_agreement(
 ) -> Callable[[], Agreement]:
     """Starts the agreement on the next step, with what this rank knows. Collective.
 
-    Args:
-        progress: by rank 0's clock: those of the ranks differ.
-    Returns:
-        A function that waits until all ranks have started it. Collective.
+    progress: by rank 0's clock: those of the ranks differ. Returns a function that waits until all ranks have started
+    it. Collective.
     """
     mine = [is_writing, progress if control.rank == 0 else 0.0]
     finish = begin_sums(control, signals.flags(), label_counts, mine)
@@ -65,6 +64,43 @@ def start_agreement(
     return agreed
 
 
+class NextStep:
+    """This rank's micro-batches of the next step, and the agreement of all ranks on it, which begins with them."""
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        task: TrainingTask,
+        signals: StopSignals,
+        deadline: "Deadline",
+        micro_batches: Iterator[Sequence[Any]],
+    ) -> None:
+        self._run, self._task, self._signals, self._deadline = run, task, signals, deadline
+        self._micro_batches = micro_batches
+        self._begun: tuple[Sequence[Any], Callable[[], Agreement]] | None = None
+
+    def begin(self, step: int, is_writing: bool) -> None:
+        """Waits for the micro-batches of the step after `step` steps and starts the agreement, once. Collective."""
+        run = self._run
+        if self._begun is None:
+            run.enter("data")
+            micro_batches = next(self._micro_batches)
+            run.enter("agreement")
+            counts, progress = (
+                self._task.label_counts(micro_batches),
+                self._deadline.progress(step, run.clock.seconds()),
+            )
+            agreed = start_agreement(run.control, self._signals, counts, is_writing, progress)
+            self._begun = micro_batches, agreed
+
+    def take(self) -> tuple[Sequence[Any], Agreement]:
+        """The micro-batches of the step that was begun, and what the ranks agree on. Collective."""
+        assert self._begun is not None, "no step was begun"
+        (micro_batches, agreed), self._begun = self._begun, None
+        self._run.enter("agreement")
+        return micro_batches, agreed()
+
+
 def expected_save_seconds(engine: Engine) -> float:
     """How long a save may take, until one has been measured."""
     return BYTES_A_PARAMETER * parameter_count(engine) / SLOWEST_SAVE
@@ -73,14 +109,10 @@ def expected_save_seconds(engine: Engine) -> float:
 class Deadline:
     """How far a run is by --max-hours, so that the schedule, the last evaluation and the last save are within them.
 
-    The time of a run is the wall-clock time of all its starts. The time between two starts does not count, and neither
-    does what a start that was killed took after its last checkpoint.
-
-    The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation and
-    save so far, and an export. Step, evaluation and save count twice: once for the end of the run, once for what may
-    still happen before the clock is read again. A step counts once more, because the clock is read before the end of
-    the step before. An export is assumed to take as long as a save, and counts once.
-    Each start makes a new deadline, which measures anew.
+    The time of a run is the wall-clock time of all its starts up to their last checkpoints. The hours of training are
+    the limit minus a reserve: 1.25 times the longest step, evaluation and save so far, measured anew at each start.
+    These count twice, once for the end of the run and once for what happens before the clock is read again; a step
+    once more, because the clock is read before the end of the step before; an export as much as a save.
 
     Args:
         hours: the limit; None for none, and then the progress stays 0.
@@ -146,8 +178,7 @@ class Divergence:
     def judge(self) -> bool:
         """Whether the loss of the last step was finite on every rank. Waits for the device; collective.
 
-        Raises:
-            TrainingFailed: the loss has been non-finite for too many consecutive steps.
+        Raises TrainingFailed: the loss has been non-finite for too many consecutive steps.
         """
         run = self._run
         for loss in torch.stack(self._losses).tolist() if self._losses else []:

@@ -66,15 +66,14 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
 
     WarmupLR stays at its peak after the warm-up, WarmupDecayLR falls linearly to its `warmup_min_lr`, WarmupCosineLR
     along half a cosine to `cos_min_ratio` times the peak. WarmupStableDecay is not DeepSpeed's: it stays at its peak
-    and falls to 0 in the last `decay_num_steps` steps, see `decay`.
+    and falls to 0 in the last `decay_num_steps` steps, see `decay`. Raises UserError: an unknown type or parameter, or
+    a warm-up that is longer than the run.
 
     Args:
         block: `{"type": one of KINDS, "params": {...}}` with DeepSpeed's names.
         peak: learning rate of the optimizer block.
         warmup_steps: of the command line; None for the block's, or 2.5 % of the steps (the paper's) without one.
         total_steps: length of the run; the block's `total_num_steps` is ignored.
-    Raises:
-        UserError: an unknown type or parameter, or a warm-up that is longer than the run.
     """
     warmup_steps = warmup_length(block, warmup_steps, total_steps)
     if not 0 <= warmup_steps <= total_steps:
@@ -133,7 +132,6 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
 def step_of_progress(progress: float, step: int, steps: int) -> int:
     """The step of the schedule to use at `step`: a later one if a time limit will end the run early.
 
-    Args:
-        progress: how far the run is by its time limit, 0 to 1; 0 without one.
+    progress: how far the run is by its time limit, 0 to 1; 0 without one.
     """
     return min(max(step, int(progress * steps)), steps - 1)

@@ -12,8 +12,7 @@ from torch import Tensor
 from pipeline.data.sampler import batch_of_step
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine import engine_state, zero_layout
-from pipeline.training.throughput import Throughput
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Throughput, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 COUNTS = ("tokens", "rows")
@@ -23,11 +22,8 @@ COUNTS = ("tokens", "rows")
 class Meter:
     """Adds up the sums of batches on the device. Only `totals` waits for the device.
 
-    A batch with a sum that is not finite adds only its tokens and rows. `pipeline.training.run_end` counts
-    the steps of such batches.
-
-    Args:
-        kind: NamedTuple class of the sums, scalar tensors or floats. It has the fields `COUNTS`.
+    A batch with a sum that is not finite adds only its tokens and rows. `pipeline.training.run_end` counts the steps of
+    such batches. kind: NamedTuple class of the sums, scalar tensors or floats. It has the fields `COUNTS`.
     """
 
     def __init__(self, kind: type[Any], device: torch.device | str) -> None:
@@ -63,11 +59,7 @@ class Meter:
 
 
 def sum_over_ranks(control: ControlGroup, *vectors: Any) -> list[Any]:
-    """Sums several vectors of floats over all ranks, in one collective.
-
-    Returns:
-        The summed vectors, in the order of the arguments. A NamedTuple is returned as a NamedTuple of its class.
-    """
+    """Sums several vectors of floats over all ranks, in one collective. A NamedTuple stays one of its class."""
     return begin_sums(control, *vectors)()
 
 

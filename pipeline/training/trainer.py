@@ -2,9 +2,9 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -19,13 +19,12 @@ from pipeline.engine import engine_state, workarounds
 from pipeline.training import schedule
 from pipeline.training.callbacks import Console, MetricsLog
 from pipeline.training.run_end import (
-    Agreement,
     Deadline,
     Divergence,
+    NextStep,
     check_equal_weights,
     check_trial,
     expected_save_seconds,
-    start_agreement,
 )
 from pipeline.training.step_metrics import StepMetrics
 from pipeline.training.training_run import REMEDY, Callback, TrainingFailed, TrainingRun, cannot_begin
@@ -37,11 +36,9 @@ QUIET_SECONDS = 10.0
 """An evaluation that takes less time shows no progress."""
 FAILED_SAVES = 3
 """A run ends after this many saves that failed, if none of this start has succeeded: all of its work would be lost."""
-MicroBatches = Sequence[Any]
-"""A rank's micro-batches of a step, each a NamedTuple of numpy arrays."""
 
 
-class Due(NamedTuple):
+class AfterStep(NamedTuple):
     """What follows a step. `last`: it is the last step of the run."""
 
     log: bool
@@ -59,60 +56,51 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        run: TrainingRun,
-        task: TrainingTask,
-        signals: StopSignals,
-        callbacks: Sequence[Callback],
+        self, run: TrainingRun, task: TrainingTask, signals: StopSignals, callbacks: Sequence[Callback]
     ) -> None:
         self.run, self.task, self.signals, self.callbacks = run, task, signals, list(callbacks)
-        save_seconds = expected_save_seconds(run.engine)
-        self.deadline = Deadline(
-            run.settings.flags.max_hours, run.settings.steps, save_seconds, run.settings.first_step
-        )
+        settings, save_seconds = run.settings, expected_save_seconds(run.engine)
+        self.deadline = Deadline(settings.flags.max_hours, settings.steps, save_seconds, settings.first_step)
         self.divergence = Divergence(run)
         self.metrics = StepMetrics(run, task)
-        checkpoints, settings = run.settings.flags.output / "checkpoints", run.settings
         kept = settings.kept_checkpoints, settings.milestones, settings.scored_on
-        self.saver = Saver(run.engine, run.control, checkpoints, *kept)
-        self._bar = Progress(task.name, run.settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
+        self.saver = Saver(run.engine, run.control, settings.flags.output / "checkpoints", *kept)
+        self._bar = Progress(task.name, settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         run.say = self._bar.say
-        self._finish_agreement: Callable[[], Agreement] | None = None
         self._score: float | None = None  # of the evaluation after the present step
         self._saved_step = run.state.step or None  # of the newest checkpoint: a resumed run starts at one
         self._failed_saves, self._has_saved = 0, False  # of this start
         progress.get_progress().took_save(save_seconds)
-        if run.settings.execution.compile:
+        if settings.execution.compile:
             progress.note_compilations()
 
     def train(self) -> int | None:
         """Trains to the end of the run. Collective.
 
-        Returns:
-            None if the final step was completed and saved. Otherwise the number of the signal that ended training
-            early, after a save.
-        Raises:
-            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the last save failed or all
-                have, or a rank holds wrong weights.
+        Returns None if the final step was completed and saved. Otherwise the number of the signal that ended training
+        early, after a save. Raises TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the
+        last save failed or all have, or a rank holds wrong weights.
         """
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
         batches = (batch_of_step(step, run.settings.skipped_batches) for step in range(state.step, run.settings.steps))
         micro_batches_per_step = run.settings.engine.world_size * run.settings.engine.accumulation_steps
         rate_of = schedule.of_run(run.settings)
-        with self._accompanied(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
-            run.clock.lap()  # the time before is no training: trackers open
+        with self._callbacks_ended(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
+            run.clock.lap()  # the time before is no training
             if task.evaluates and not state.finished:  # a finished run only ends its records
                 self._try_evaluation()
                 if run.settings.starts_trained and state.step == run.settings.first_step:
                     self._evaluate()
-            steps, upcoming = run.clock.waiting(prefetched), None
+            next_step = NextStep(run, task, self.signals, self.deadline, run.clock.waiting(prefetched))
             while not state.finished:
-                micro_batches = upcoming or self._next_step(steps, state.step)
-                began, upcoming = time.perf_counter(), None
-                agreed = self._agree()
+                next_step.begin(state.step, self.saver.is_writing)
+                began = time.perf_counter()
+                micro_batches, agreed = next_step.take()
+                if not agreed.writers:
+                    self._finish_save()
                 if agreed.stop_signal is not None and self._save_to_stop():
                     return agreed.stop_signal
-                due = self._due(state.step + 1, is_last=agreed.progress >= 1.0)
+                after = self._after(state.step + 1, is_last=agreed.progress >= 1.0)
 
                 rate = rate_of(schedule.step_of_progress(agreed.progress, state.step, run.settings.steps))
                 engine_state.set_learning_rate(engine, rate)
@@ -125,23 +113,27 @@ class Trainer:
                     run.enter("backward", number)
                     engine.backward(loss)
                     # Signals and clock are looked at after an evaluation or a save, so the next step is not begun yet.
-                    if number == len(micro_batches) and not (due.last or due.evaluate or due.save):
-                        upcoming = self._next_step(steps, state.step + 1)
+                    if number == len(micro_batches) and not (after.last or after.evaluate or after.save):
+                        next_step.begin(state.step + 1, self.saver.is_writing)
                     run.enter("optimizer", number)
                     self._step_engine()  # which updates the weights in the last micro-step
                     self.divergence.add(loss)
                     self.metrics.add(output, tensors)
                 self._end_step(time.perf_counter() - began)
 
-                if due.log:
-                    self._log(rate, due.last)
-                self._finish_step(due)
+                if after.log:
+                    self._log(rate, after.last)
+                if after.evaluate:
+                    self._finish_save()  # otherwise it could go on only at the next step
+                    self._evaluate()
+                state.finished = after.last
+                if after.save or after.last:
+                    self._save(required=after.last)
         return None
 
-    def _due(self, step: int, is_last: bool) -> Due:
-        """What follows the step with this number."""
+    def _after(self, step: int, is_last: bool) -> AfterStep:
         settings, last = self.run.settings, is_last or step == self.run.settings.steps
-        return Due(
+        return AfterStep(
             log=step % settings.log_interval == 0 or last,
             evaluate=self.task.evaluates and (step % settings.eval_interval == 0 or last),
             save=step % settings.save_interval == 0 or step in settings.milestones,
@@ -161,28 +153,6 @@ class Trainer:
                 began = time.perf_counter()
                 self.task.try_evaluation(self.run.engine)
                 self.deadline.learn("evaluation", (time.perf_counter() - began) / fraction)
-
-    def _next_step(self, steps: Iterator[MicroBatches], step: int) -> MicroBatches:
-        """Waits for this rank's micro-batches of the step after `step` steps, and starts the agreement on it.
-
-        Collective.
-        """
-        run = self.run
-        run.enter("data")
-        micro_batches = next(steps)
-        run.enter("agreement")
-        counts, way = self.task.label_counts(micro_batches), self.deadline.progress(step, run.clock.seconds())
-        self._finish_agreement = start_agreement(run.control, self.signals, counts, self.saver.is_writing, way)
-        return micro_batches
-
-    def _agree(self) -> Agreement:
-        """Waits for the agreement on the step that begins, and ends a save that no rank is writing any more."""
-        assert self._finish_agreement is not None, "no agreement was started"
-        self.run.enter("agreement")
-        agreed = self._finish_agreement()
-        if not agreed.writers:
-            self._finish_save()
-        return agreed
 
     def _step_engine(self) -> None:
         try:
@@ -212,29 +182,20 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_log(record, is_last)
 
-    def _finish_step(self, due: Due) -> None:
-        """Evaluates and saves after a step, as far as it is due. Sets `state.finished`."""
-        if due.evaluate:
-            self._finish_save()  # otherwise it could go on only at the next step
-            self._evaluate()
-        self.run.state.finished = due.last
-        if due.save or due.last:
-            self._save(required=due.last)
-
     def _evaluate(self) -> None:
         """Evaluates. The next checkpoint has the score. Collective."""
         run = self.run
         began = time.perf_counter()
         run.enter("evaluation")
         with run.clock.paused():
-            evaluation = self.task.evaluate(run.engine, self._accompany)
+            evaluation = self.task.evaluate(run.engine, self._monitored)
         self.deadline.learn("evaluation", time.perf_counter() - began)
         self._score = evaluation.score
         for callback in self.callbacks:
             callback.on_evaluation(evaluation)
 
-    def _accompany(self, batches: Iterable[T], count: int) -> Iterator[T]:
-        """The `Pace` of an evaluation: shows its progress, and tells the watch that it goes on."""
+    def _monitored(self, batches: Iterable[T], count: int) -> Iterator[T]:
+        """The batches of an evaluation: shows its progress, and tells the watch that it goes on."""
         with Progress("evaluation", count, "batches", enabled=self.run.is_rank_0, quiet_seconds=QUIET_SECONDS) as bar:
             for batch in batches:
                 self.run.enter("evaluation")
@@ -244,10 +205,9 @@ class Trainer:
     def _save(self, required: bool) -> None:
         """Starts a save, if the weights may be saved. Waits for its end if it is required. Collective.
 
-        Raises:
-            TrainingFailed: the ranks hold different weights, a required save failed, or `FAILED_SAVES` did and none
-                succeeded. If another save fails, training goes on: it costs time only if the run is killed before the
-                next save.
+        Raises TrainingFailed: the ranks hold different weights, a required save failed, or `FAILED_SAVES` did and none
+        succeeded. If another save fails, training goes on: it costs time only if the run is killed before the next
+        save.
         """
         run = self.run
         run.enter("save")
@@ -274,8 +234,6 @@ class Trainer:
             self._saved_step, self._has_saved = checkpoint.step, True
             progress.get_progress().took_save(checkpoint.seconds)
             self.deadline.learn("save", checkpoint.seconds)
-            if self.run.mirror is not None:
-                self.run.mirror.wake()
             for callback in self.callbacks:
                 callback.on_checkpoint(checkpoint)
 
@@ -313,7 +271,7 @@ class Trainer:
         return True
 
     @contextlib.contextmanager
-    def _accompanied(self) -> Iterator[None]:
+    def _callbacks_ended(self) -> Iterator[None]:
         """Shows the bar, and ends the callbacks, whatever ends training.
 
         A save in progress ends as well if all ranks fail together. Otherwise it is given up, and nothing is written
@@ -336,8 +294,7 @@ class Trainer:
 def make_trainer(run: TrainingRun, task: TrainingTask, signals: StopSignals) -> Trainer:
     """A trainer with the callbacks of every run. Arguments as of `Trainer`.
 
-    Raises:
-        UserError: rank 0 cannot write the metrics; on all ranks.
+    Raises UserError: rank 0 cannot write the metrics; on all ranks.
     """
     metrics_log = run.control.all_or_raise(lambda: MetricsLog(run), (OSError,), cannot_begin)
     return Trainer(run, task, signals, [metrics_log, Console(run)])

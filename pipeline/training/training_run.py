@@ -1,4 +1,4 @@
-"""What the trainer of a run and its callbacks share: how far it has come, its clock, the moments of a callback."""
+"""What the trainer and its callbacks share: the progress of the run, its clock and speeds, the moments of callbacks."""
 
 import contextlib
 import time
@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from common.errors import UserError
 from common.files.json_files import Count, Finite
-from pipeline.checkpoint.mirror import Mirror
+from model.config import AlbertConfig
+from model.counts import model_flops
+from pipeline.data.collate import BatchShape
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED
 from pipeline.distributed.progress import Phase, get_progress
+from pipeline.engine.engine_config import Precision
+from pipeline.engine.hardware import find_by_device_name
 from pipeline.settings.run_settings import RunSettings
 from pipeline.training.evaluations import Evaluation
 
@@ -37,11 +41,7 @@ class Lap(NamedTuple):
 
 
 class Clock:
-    """Measures a run. It starts when it is made.
-
-    Args:
-        before: seconds of earlier starts of the run.
-    """
+    """Measures a run. It starts when it is made. before: seconds of earlier starts of the run."""
 
     def __init__(self, before: float = 0.0) -> None:
         now = time.perf_counter()
@@ -82,6 +82,47 @@ class Clock:
             yield item
 
 
+@dataclass(frozen=True)
+class Throughput:
+    """Computes speeds from counts and seconds.
+
+    Attributes:
+        row_flops: floating-point operations of training on one row; None if rows differ.
+        peak: floating-point operations a second of one GPU, by its data sheet; None if unknown.
+    """
+
+    row_flops: int | None
+    world_size: int
+    peak: float | None
+
+    @classmethod
+    def of(
+        cls, model: AlbertConfig, shape: BatchShape, world_size: int, device_name: str, precision: Precision
+    ) -> "Throughput":
+        """For rows of `shape` on a device called `device_name` (see `pipeline.engine.hardware.Hardware`)."""
+        gpu = find_by_device_name(device_name)
+        tflops = None if gpu is None else gpu.tflops.get(precision)
+        flops = model_flops(model, shape.sequence_length, shape.predictions)
+        return cls(flops, world_size, None if tflops is None else 1e12 * tflops)
+
+    def metrics(self, tokens: float, rows: float, lap: Lap) -> dict[str, float]:
+        """Speeds of a lap in which all ranks together trained on `rows` rows with `tokens` tokens."""
+        rows_per_gpu = rows / lap.seconds / self.world_size
+        metrics = {
+            "tokens_per_second": tokens / lap.seconds,
+            "rows_per_second": rows / lap.seconds,
+            "tokens_per_second_per_gpu": tokens / lap.seconds / self.world_size,
+            "rows_per_second_per_gpu": rows_per_gpu,
+            "data_wait_share": lap.waiting / lap.seconds,
+        }
+        if self.row_flops is not None:
+            speed = rows_per_gpu * self.row_flops
+            metrics["tflops_per_gpu"] = speed / 1e12
+            if self.peak is not None:
+                metrics["peak_share"] = speed / self.peak
+        return metrics
+
+
 @dataclass
 class TrainState:
     """The progress of a run: all that a resume needs beside the engine's own state.
@@ -113,7 +154,6 @@ class TrainingRun:
         hosts: host name of each rank, on rank 0; empty on the others.
         clock: wall-clock time of the run.
         say: prints a line on rank 0, above the bar; `print` until the trainer is made.
-        mirror: uploads the run; None without --mirror, and on ranks other than 0.
     """
 
     settings: RunSettings
@@ -124,7 +164,6 @@ class TrainingRun:
     hosts: Sequence[str] = ()
     clock: Clock = field(default_factory=Clock)
     say: Callable[[str], None] = print
-    mirror: Mirror | None = None
 
     @property
     def is_rank_0(self) -> bool:
@@ -169,11 +208,7 @@ class Callback:
 
 
 class TrainingFailed(RuntimeError):
-    """Training cannot continue. The message says why and what to try.
-
-    Attributes:
-        status: the exit status of the ranks.
-    """
+    """Training cannot continue. The message says why and what to try. status: the exit status of the ranks."""
 
     def __init__(self, message: str, status: int = EXIT_FAILED) -> None:
         super().__init__(message)

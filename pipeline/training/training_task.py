@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.checkpoint.initial_model import InitialModel
-from pipeline.checkpoint.initial_weights import InitialWeights
+from pipeline.checkpoint.initial_weights import InitialModel, InitialWeights
 from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
 from pipeline.training.evaluations import Evaluation, Pace
-from pipeline.training.throughput import Throughput
-from pipeline.training.training_run import TrainingRun
+from pipeline.training.training_run import Throughput, TrainingRun
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
@@ -118,7 +116,6 @@ class TrainingTask(ABC):
         return ""
 
     @abstractmethod
-    @abstractmethod
     def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
         """This rank's micro-batches of each step. Step by step, `batches` has the number of the global batch, from 0.
 
@@ -156,14 +153,12 @@ class TrainingTask(ABC):
     def try_evaluation(self, engine: "Engine") -> tuple[Evaluation | None, float]:
         """Evaluates on a few batches before the first step, so that a broken evaluation shows at once. Collective.
 
-        Returns:
-            The evaluation, or None if so few batches mean nothing; and its size as a fraction of a whole evaluation.
+        Returns the evaluation, or None if so few batches mean nothing; and its fraction of a whole evaluation.
         """
 
     @abstractmethod
     def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
-        """Evaluates, on the same data every time. Leaves the engine in training mode. Collective.
+        """Evaluates, on the same data every time; every batch passes through `pace`. Collective.
 
-        Args:
-            pace: every batch passes through it.
+        It leaves the engine in training mode.
         """

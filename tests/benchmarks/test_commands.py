@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.shared import commands
-from benchmarks.shared.namespaces import REPOSITORY
+from benchmarks.shared.texts import REPOSITORY
 
 MODULES = sorted(path.stem for path in (REPOSITORY / "benchmarks").glob("*.py") if path.stem != "__init__")
 

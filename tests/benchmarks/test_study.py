@@ -82,12 +82,6 @@ def text_of(made: Path) -> str:
     return (made / "study.md").read_text()
 
 
-def test_the_committed_page_is_made_of_its_figures() -> None:
-    place = Path("benchmarks/results/study/six_corpora")
-    record = json.loads((place / "study.json").read_text())
-    assert (place / "study.md").read_text() == page.markdown(record)
-
-
 def test_a_probe_that_did_not_end_finite_is_not_chosen() -> None:
     losses = {Choice("Lamb", 1.0): math.inf, Choice("Lamb", 0.1): 5.0, Choice("Lamb", 0.01): 5.0}
     assert training.chosen(losses).rate == 0.1
@@ -157,6 +151,11 @@ def test_a_whole_study_is_written_and_not_made_twice(
     assert of_pairs[0]["tokens"] == pytest.approx(1000, rel=0.3)
     assert record["minimal_pairs"]["total"]["pairs"] == 6
     assert "dollars at 2 an hour" in text_of(made)
+    done = tmp_path / "study" / "pretrain" / "done"
+    done.rename(tmp_path / "done")  # as if it had been stopped
+    assert study.main([*words, "--minutes", "30"]) == 2
+    assert "has a study of 60 minutes; give --minutes 60 until it is pre-trained" in capsys.readouterr().err
+    (tmp_path / "done").rename(done)
     assert study.main(words) == 0
     again = capsys.readouterr().out
     assert again.count("done before") == first.count(" s\n")

@@ -1,4 +1,4 @@
-"""The hosts of `benchmarks.shared.namespaces`, with an sshd each.
+"""The hosts of `tests.cluster.namespaces`, with an sshd each.
 
 Keys, configuration and home directory are made by the test. The machine's own are neither used nor changed.
 """
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.shared import namespaces
-from benchmarks.shared.namespaces import REPOSITORY, SEARCHED, Host, Switch, run, wait_until
+from tests.cluster import namespaces
+from tests.cluster.namespaces import REPOSITORY, SEARCHED, Host, Switch, run, wait_until
 
 PACKAGES = namespaces.PACKAGES | {"sshd": "openssh-server", "ssh": "openssh-client", "pdsh": "pdsh"}
 

@@ -1,17 +1,10 @@
 """Numbers in the environment that a launcher, or a person, has set."""
 
-import os
-import shlex
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from common.environment import whole_number
 from common.errors import UserError
 
-REPOSITORY = Path(__file__).parents[2]
 WRONG = ("", "x", "-1", "1.5", "1e3", " 1", "²", "9" * 5000, str(2**31))
 
 
@@ -29,34 +22,3 @@ def test_what_is_no_number_is_one_line(monkeypatch: pytest.MonkeyPatch, text: st
     assert whole_number("RANK", default=7) == 7
     with pytest.raises(UserError, match="is not set"):
         whole_number("RANK")
-
-
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_a_stream_that_the_caller_has_closed_changes_no_status(tmp_path: Path, closed: tuple[int, ...]) -> None:
-    """As by `2>&-` in a shell. A file that the command writes must not take the number of the stream."""
-    written = tmp_path / "written"
-    code = f"""
-import os, sys
-for number in {closed}:
-    os.close(number)
-words = ["-m", "pipeline.plan", "--model", "albert-base", "--gpu", "h100", "--deepspeed_config", "ds_configs/base.json"]
-if os.fork() == 0:
-    os.execv(sys.executable, [sys.executable, *words])
-with open({str(written)!r}, "w") as file:
-    file.write(str(os.waitstatus_to_exitcode(os.wait()[1])))
-"""
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "DS_ACCELERATOR": "cpu"}
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=environment, check=False, capture_output=True)
-    assert written.read_text() == "0"
-
-
-def test_streams_that_are_closed_are_opened_on_nothing(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; sys.argv[0] = 'albert'; import common.environment as e; e.begin_command()\n"
-        f"opened = os.open({str(tmp_path / 'file')!r}, os.O_CREAT | os.O_WRONLY)\n"
-        "print('lost'); print('lost', file=sys.stderr); sys.stdout.flush(); sys.stderr.flush()\n"
-        "os.write(opened, str(opened > 2).encode())"
-    )
-    shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} <&- >&- 2>&-"
-    subprocess.run(["bash", "-c", shell], cwd=REPOSITORY, check=True)
-    assert (tmp_path / "file").read_text() == "True"

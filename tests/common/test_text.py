@@ -34,7 +34,7 @@ def test_text_of_others_cannot_control_a_terminal_or_a_page(letter: str) -> None
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        ("--mirror s3://key:secret@bucket/a: no", "--mirror s3://***@bucket/a: no"),
+        ("--data s3://key:secret@bucket/a: no", "--data s3://***@bucket/a: no"),
         ("'https://u:p@h/a?sig=1&x=2' is", "'https://***@h/a?***' is"),
         ("https://h/a?X-Amz-Signature=abc; copy", "https://h/a?***; copy"),
         ("what? a=b; at me@example.org, s3://bucket/a", "what? a=b; at me@example.org, s3://bucket/a"),

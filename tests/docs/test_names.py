@@ -23,8 +23,10 @@ FOREIGN_FLAGS = {
     "--module": "deepspeed", "--no_ssh": "deepspeed", "--num_accelerators": "deepspeed", "--quiet": "deepspeed",
     "--mca": "mpirun", "--mpi": "srun", "--nodes": "srun", "--ntasks-per-node": "srun", "--signal": "sbatch",
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
-    "--shutdown-timeout": "torchrun",
-    "--logdir": "tensorboard", "--private": "hf", "--revision": "hf", "--index-url": "pip",
+    "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
+    "--node_rank": "deepspeed",
+    "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
+    "--index-url": "pip",
     "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""

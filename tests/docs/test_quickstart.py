@@ -1,9 +1,9 @@
-"""docs/quickstart.md does what it says: its commands run one after the other, on a small corpus and with few steps.
+"""What new readers try does what it says: docs/quickstart.md, README's own text, and the rehearsal of a cluster.
 
-The commands and files are taken from the page. They run in a directory that looks like a checkout, so no path in them
-changes. Only what decides the size is replaced, by the table SMALLER.
-The launcher gets a free port, because another job may use DeepSpeed's default one. Only `make` and pre-training run in
-a shell; all other modules are forked from a process that has imported torch and DeepSpeed.
+The commands and files are taken from the pages. The commands run one after the other, on a small corpus and with few
+steps, in a directory that looks like a checkout, so no path in them changes. Only what decides the size is replaced, by
+the table SMALLER. The launcher gets a free port, because another job may use DeepSpeed's default one. Only `make` and
+pre-training run in a shell; all other modules are forked from a process that has imported torch and DeepSpeed.
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from tests.pipeline.workers import forked
 
 pytestmark = pytest.mark.slow
 
-PAGE = REPOSITORY / "docs" / "quickstart.md"
+PAGE, README, CLUSTER = (REPOSITORY / name for name in ("docs/quickstart.md", "README.md", "docs/cluster.md"))
 LOCKS = sorted(REPOSITORY.glob("requirements*.lock"))
 
 SMALLER = {
@@ -34,6 +35,8 @@ SMALLER = {
     "--model albert-base": "--model albert-tiny",
     "--held-out 0.02": "--held-out 0.15",
     "--size 30000": "--size 200",
+    "--size 2000": "--size 200",
+    "--save-interval 50": "--save-interval 2",
     "--vocab vocabulary.model": "--vocab vocabulary.model --max-seq-length 64",
     "--steps 20000": "--steps 4 --log-interval 1 --eval-interval 2",
     "--save-interval 1000": "--save-interval 2",
@@ -54,24 +57,17 @@ def smaller(command: str) -> str:
     return re.sub(r"^deepspeed ", f"deepspeed --master_port {reserve_port()} ", command)
 
 
-def code(language: str) -> str:
-    """The one block of a language on the page."""
-    (block,) = (block for block in blocks_of(PAGE) if block.language == language)
+def code(language: str, page: Path = PAGE) -> str:
+    """The one block of a language on a page."""
+    (block,) = (block for block in blocks_of(page) if block.language == language)
     return "\n".join(block.lines)
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the repository's files in it, the reader's own texts, and the file that the page has saved."""
-    directory = tmp_path_factory.mktemp("quickstart")
-    for name in ("Makefile", *(path.name for path in LOCKS), "common", "data_prep", "model", "pipeline", "ds_configs"):
-        (directory / name).symlink_to(REPOSITORY / name)
-    (directory / ".venv").symlink_to(sys.prefix)
+    """The directory of quickstart.md: the reader's own texts, and the file that the page has saved."""
+    directory = make_checkout(tmp_path_factory.mktemp("quickstart"))
     rng = np.random.default_rng(0)
-    (directory / "text").mkdir()
-    for number in range(30):
-        paragraphs = [" ".join(sentences(rng, 12)) for _ in range(6)]
-        (directory / "text" / f"{number}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
     records = [{"text": "\n".join(" ".join(sentences(rng, 12)) for _ in range(6))} for _ in range(30)]
     (directory / "articles.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (directory / "SST-2").mkdir()
@@ -79,6 +75,20 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [f"{sentence}\t{number % 2}\n" for number, sentence in enumerate(sentences(rng, count))]
         (directory / "SST-2" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
     (directory / "one-gpu.json").write_text(code("json"))
+    return directory
+
+
+def make_checkout(directory: Path) -> Path:
+    """Makes the directory one with the repository's files and texts of the reader's."""
+    packages = ("albert_pretraining", "common", "data_prep", "model", "pipeline", "ds_configs")
+    for name in ("Makefile", *(path.name for path in LOCKS), *packages):
+        (directory / name).symlink_to(REPOSITORY / name)
+    (directory / ".venv").symlink_to(sys.prefix)
+    rng = np.random.default_rng(1)
+    (directory / "text").mkdir()
+    for number in range(30):
+        paragraphs = [" ".join(sentences(rng, 12)) for _ in range(6)]
+        (directory / "text" / f"{number}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
     return directory
 
 
@@ -95,16 +105,20 @@ def printed(checkout: Path) -> dict[str, str]:
     return output
 
 
-def _run(checkout: Path, command: str) -> str:
+def environment_of_a_reader() -> dict[str, str]:
+    """The variables without what tests set."""
+    return {n: value for n, value in os.environ.items() if n not in ("DS_ACCELERATOR", "MAKEFLAGS", "MAKELEVEL")}
+
+
+def _run(checkout: Path, command: str, setup: Sequence[str] = tuple(SETUP)) -> str:
     """What a command prints. A launcher and `make` run in a shell, which has made the page's settings."""
-    left_out = ("DS_ACCELERATOR", "MAKEFLAGS", "MAKELEVEL")  # what tests set, and a reader does not
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment = environment_of_a_reader()
     found = module_command(command)
     if found is not None and "pipeline.pretrain" not in command:
         environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
         result = forked.run_module(*found, checkout, environment, timeout=1500)
     else:
-        shell = ["bash", "-euo", "pipefail", "-c", "\n".join([*SETUP, command])]
+        shell = ["bash", "-euo", "pipefail", "-c", "\n".join([*setup, command])]
         result = subprocess.run(
             shell, cwd=checkout, env=environment, capture_output=True, text=True, timeout=1500, check=False
         )
@@ -139,3 +153,34 @@ def test_the_exported_model_fills_a_mask(printed, checkout, monkeypatch, capsys)
     monkeypatch.chdir(checkout)
     exec(compile(code("python"), PAGE.name, "exec"), {})
     assert capsys.readouterr().out.strip()
+
+
+def test_own_text_on_a_laptop_and_the_rehearsal_of_a_cluster(tmp_path: Path) -> None:
+    checkout = make_checkout(tmp_path)
+    commands = [command for _, command in commands_of(README, "## Your own text on a laptop")]
+    setup = [command for command in commands if command.startswith(("source ", "export "))]
+    output = [_run(checkout, smaller(command), setup) for command in commands if command not in setup]
+    assert len(re.findall(r"^ +\d+\.\d %  \S+$", output[-1], re.MULTILINE)) == 3
+    in_python = [sys.executable, "-c", code("python", README)]
+    printed = subprocess.check_output(in_python, cwd=checkout, env=os.environ | {"DS_ACCELERATOR": "cpu"}, text=True)
+    assert re.fullmatch(r"\S+\n\(2, 128\)\n", printed)
+
+    *setup, launcher = (command for _, command in commands_of(CLUSTER, "## Rehearse it on a laptop"))
+    setup = ["source .venv/bin/activate", *setup]
+    first = smaller(launcher)
+    shells = [["bash", "-euc", "\n".join([*setup, first.replace("--node_rank 0", f"--node_rank {n}")])] for n in (0, 1)]
+    nodes = [
+        subprocess.Popen(
+            shell,
+            cwd=checkout,
+            env=environment_of_a_reader(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for shell in shells
+    ]
+    said = [node.communicate(timeout=1500)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert "accumulated x 2 ranks" in said[0]
+    assert said[1] == ""

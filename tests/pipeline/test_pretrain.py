@@ -15,7 +15,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from benchmarks.shared import job
 from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
-from pipeline.checkpoint.retention import tags
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.conftest import data_prep, newest, run
@@ -189,26 +188,3 @@ def test_a_run_that_is_stopped_and_killed_in_a_save_goes_on_to_the_same_end(fini
     assert not (output / "done").exists()
     job.finish()
     assert differences(output, finished[0]) == []
-
-
-def test_a_run_whose_host_and_disk_are_gone_goes_on_from_its_mirror_to_the_same_end(
-    finished, corpus, config, tmp_path, s3
-):
-    output, bucket = tmp_path / "gone", s3.make_bucket()
-    words = [*of_module(command(corpus, config, output))[1:], "--mirror", f"s3://{bucket}/run"]
-    processes = Job(words, output, 2).start()
-    killed_runs.wait_until(lambda: any(name.endswith("/manifest.json") for name in s3.names(bucket)), processes)
-    for process in processes:
-        process.kill()
-        process.wait()
-    shutil.rmtree(output)
-    moved = tmp_path / "moved"
-    job = Job([str(moved) if word == str(output) else word for word in words], moved, 2)
-    job.finish()
-    assert f"restoring the run in s3://{bucket}/run" in moved.with_suffix(".out").read_text()
-    assert differences(moved, finished[0]) == []
-    held = s3.names(bucket)
-    assert {"run/done", "run/export/model.safetensors", "run/metrics.jsonl"} <= held
-    assert {name.split("/")[2] for name in held if name.endswith("manifest.json")} == {
-        tag.name for tag in tags(moved / "checkpoints")
-    }

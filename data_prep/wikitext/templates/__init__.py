@@ -1,13 +1,14 @@
 """Renders {{templates}} that stand inside sentences as the words that a reader sees.
 
 arguments           the arguments of a template, and the patterns of `templates.toml`
-functions           functions of the templates that no pattern can show; {{#if:...}}, {{PAGENAME}} and the like
+functions           functions of the templates that no pattern can show
 
 The definitions of templates are pages of the wiki, which are not available here. So `templates.toml` says what the
 templates show that contain words: a pattern, or a function of the modules above. They were chosen by their counts in
 articles of the English Wikipedia (docs/data.md). Pages in other languages use many of the same templates, and those of
 `languages.toml`. Inside a sentence, any other template becomes its first argument if that is a few words or a number.
-Elsewhere it becomes REMOVED.
+Elsewhere it becomes REMOVED. A sentence with a function or variable of MediaWiki itself, such as {{#if:...}} or
+{{PAGENAME}}, is removed.
 """
 
 import re
@@ -15,7 +16,7 @@ import re
 from data_prep.wikitext.markers import EQUALS, PIPE, REMOVED, UNKNOWN_AMOUNT, escape_markup
 from data_prep.wikitext.site import ENGLISH_SITE, Site, read_table, template_name
 from data_prep.wikitext.templates.arguments import RENDERERS, Arguments, names
-from data_prep.wikitext.templates.functions import evaluate, find_unit
+from data_prep.wikitext.templates.functions import find_unit
 
 _TABLE = read_table("templates.toml")
 _DROPPED = frozenset(names(_TABLE["dropped"]["names"]))
@@ -31,6 +32,7 @@ _SIGNS = {
     for sign, listed in _TABLE["signs"].items()
     for name in names(listed)
 }
+_VARIABLES, _FUNCTIONS = (frozenset(names(_TABLE["mediawiki"][key])) for key in ("variables", "functions"))
 _REMARK_KEYS = frozenset(names(_TABLE["dropped"]["keys"]))
 # Inside a sentence: after a word and a blank, or "l'", or "(". References follow a word without a blank.
 _IN_SENTENCE = re.compile(r"(?:[\w,:°%)\]»”\"’'–—][ \u00a0]+[(\[«„“\"‘']*|[^\W\d_]['’]|\w[ \u00a0]?[(（「])\Z")
@@ -42,19 +44,16 @@ _FEW_WORDS = re.compile(
 )
 
 
-def render_template(content: str, before: str, site: Site = ENGLISH_SITE, title: str = "") -> str:
+def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str:
     """Returns what {{content}} shows, or REMOVED if it is not part of a sentence.
-
-    What a parser function shows may be "".
 
     Args:
         content: the text between the braces, without anything nested.
         before: the text before the template; only its last characters matter.
         site: the wiki that the page is from.
-        title: the title of the page.
     """
-    if (shown := evaluate(content, title)) is not None:
-        return shown
+    if _is_of_mediawiki(content):
+        return UNKNOWN_AMOUNT
     template, _, rest = content.partition("|")
     name = template_name(template)
     pattern = site.templates.get(name)
@@ -75,6 +74,13 @@ def render_template(content: str, before: str, site: Site = ENGLISH_SITE, title:
         except (LookupError, ValueError, ArithmeticError):
             return UNKNOWN_AMOUNT if UNKNOWN_AMOUNT in content else REMOVED
     return REMOVED if name.startswith(_DROPPED_BEGINNINGS) else _show_unknown(arguments, before)
+
+
+def _is_of_mediawiki(content: str) -> bool:
+    """Whether {{content}} is a variable or function of MediaWiki itself."""
+    head, colon, _ = content.partition(":")
+    name = head.strip().lower()
+    return name in _VARIABLES or (bool(colon) and name in _FUNCTIONS)
 
 
 def _show_unknown(arguments: Arguments, before: str) -> str:

@@ -1,7 +1,9 @@
 """The executor: in one process and under a real mpirun."""
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import sys
 import time
@@ -86,8 +88,7 @@ def test_ranks_share_the_units(tmp_path: Path) -> None:
     records = json.loads(out)
     assert [record["square"] for record in records] == [n * n for n in range(20)]
     assert {record["rank"] for record in records} == {0, 1, 2}  # rank 0 works too
-    assert "job: 0.0 of 0.0 MB (100 %)" in err
-    assert " elapsed" in err  # progress, from rank 0
+    assert "job: 210 of 210 (100 %)" in err  # bytes, from rank 0
 
 
 @pytest.mark.parametrize(
@@ -116,3 +117,27 @@ def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=1500)
     assert process.returncode == 130
     assert "Traceback" not in err
+
+
+def test_ctrl_c_at_mpirun_says_how_to_go_on(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to mpirun, which drops all that the ranks print after that."""
+    options = ["-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+    words = ["mpirun", *options, sys.executable, "-m", "tests.data_prep.mpi_job", str(tmp_path), "endless"]
+    process, terminal = pty.fork()
+    if process == 0:
+        try:
+            os.execvp(words[0], words)
+        finally:
+            os._exit(127)
+    deadline = time.monotonic() + 1500
+    while not list((tmp_path / ".units").glob("[0-9]*.json")):
+        assert os.waitpid(process, os.WNOHANG) == (0, 0)
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.write(terminal, b"\x03")
+    printed = b""
+    with contextlib.suppress(OSError):  # the terminal closes when mpirun ends
+        while content := os.read(terminal, 4096):
+            printed += content
+    assert f"{tmp_path}: interrupted; give the same command to go on" in printed.decode()
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 1

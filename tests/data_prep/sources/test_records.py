@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document
-from data_prep.sources import Skipped
-from data_prep.sources.records import Fields, Hub, Records
+from data_prep.sources import Skipped, Source
+from data_prep.sources.records import Condition, Fields, Hub, Records
 
 FIELDS = Fields(text="body", id="key", title="name")
 RECORDS: list[dict[str, Any]] = [
@@ -100,6 +100,54 @@ def test_a_sentence_a_record(tmp_path: Path) -> None:
     ids = [item.id for item in items if isinstance(item, Document)]
     alone = [item.id for item in read(path, Fields()) if isinstance(item, Document)]
     assert ids == [alone[0], alone[3], alone[6]]
+
+
+SCORED = [
+    {"text": "one", "score": 3.5, "lang": "en", "date": "2023-12-31"},
+    {"text": "two", "score": 10, "lang": "de", "date": "2024-01-01"},
+    {"text": "three", "score": None, "lang": "en", "date": "2024-02-01"},
+    {"text": "four", "score": -2e1, "lang": "en", "date": "2024-10-01"},
+]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kept"),
+    [
+        (["score>=3"], [0, 1]),
+        (["score <= 3.5"], [0, 3]),
+        (["score==10.0"], [1]),
+        (["lang==en"], [0, 2, 3]),
+        (["date>=2024-01-01", "lang==en"], [2, 3]),
+        (["date<=2023-12-31"], [0]),
+        (["score>=x"], []),
+    ],
+)
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "hub"])
+def test_where_keeps_what_satisfies_it(tmp_path: Path, form: str, conditions: list[str], kept: list[int]) -> None:
+    fields = Fields(where=tuple(map(Condition.parse, conditions)))
+    lines, table = tmp_path / "a.jsonl", tmp_path / "a.parquet"
+    lines.write_text("".join(json.dumps(record) + "\n" for record in SCORED))
+    pq.write_table(pa.Table.from_pylist(SCORED), table)
+    source: Source = Records([lines if form == "jsonl" else table], fields, 1 << 20)
+    if form == "hub":
+        lines.unlink()
+        source = Hub([str(tmp_path)], None, "train", fields)
+    items = [item for unit in source.units for item in source.read(unit)]
+    assert [item.text for item in items if isinstance(item, Document)] == [SCORED[number]["text"] for number in kept]
+    skipped = [item.reason for item in items if isinstance(item, Skipped)]
+    assert skipped == ["left out by --where"] * (len(SCORED) - len(kept))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "hub"])
+def test_where_of_no_field_names_those_that_there_are(tmp_path: Path, form: str) -> None:
+    path, fields = tmp_path / f"a.{form}", Fields(where=(Condition.parse("scores>=3"),))
+    pq.write_table(pa.Table.from_pylist(SCORED), tmp_path / "a.parquet")
+    if form == "jsonl":
+        path.write_text(json.dumps(SCORED[0]))
+    with pytest.raises(UserError, match=r"'scores'.* choose --where among text, score, lang, date"):
+        Hub([str(tmp_path)], None, "train", fields) if form == "hub" else Records([path], fields, 1 << 20)
+    with pytest.raises(UserError, match="give FIELD>=X"):
+        Condition.parse("score>3")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -57,7 +57,7 @@ def test_articles_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
             page(9, "Broken too", "It is <b>text."),
             page(10, "Last", "It is last."),
             page(11, "Old", "#redirect [[A]]"),
-            page(12, "Open", "{{PAGENAME}} is it.\n{|\n| Lost.\n== H ==\nIt is here."),
+            page(12, "Open", "It is it.\n{|\n| Lost.\n== H ==\nIt is here."),
             page(13, "Lost", "{|\n| A table without its end."),
         )
     )
@@ -65,7 +65,7 @@ def test_articles_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
     assert [item for item in items if isinstance(item, Document)] == [
         Document("1", "A & B", "A is a & b."),
         Document("10", "Last", "It is last."),
-        Document("12", "Open", "Open is it.\nIt is here."),
+        Document("12", "Open", "It is it.\nIt is here."),
     ]
     assert [item.name for item in items if isinstance(item, Skipped) and item.reason == "no prose"] == ["Boxes", "Lost"]
     assert {item.name: item.reason for item in items if isinstance(item, Skipped) and item.reason != "no prose"} == {

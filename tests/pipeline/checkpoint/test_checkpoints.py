@@ -140,7 +140,7 @@ def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_fault
 
 
 def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
-    fourth = "step-00000004 is damaged (rank-00001.safetensors: checksum)"
+    fourth = "step-00000004 is damaged (the content of rank-00001.safetensors has changed)"
     third = "step-00000003 is damaged (manifest.json "
     assert found_faults["nothing there"] is None
     assert found_faults["same step again"] == ({"number": 4}, 4, [])
@@ -156,7 +156,7 @@ def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
     assert found_faults["weights"] < 1e-5
     message, step, _ = found_faults["all damaged"]
     assert "no checkpoint in" in message
-    assert "step-00000002 is damaged (state.json: checksum)" in message
+    assert "step-00000002 is damaged (the content of state.json has changed)" in message
 
 
 def test_a_checkpoint_of_another_model_is_refused(found_faults: dict[str, Any]) -> None:

@@ -14,12 +14,11 @@ import torch
 from safetensors.torch import save_file
 
 from common.errors import UserError
-from common.files.checksums import content_checksum
+from common.files.checksums import content_checksum, describe_file
 from pipeline.checkpoint.checkpoint_manifest import (
     MANIFEST,
     CheckpointManifest,
     DamagedCheckpoint,
-    File,
     StoredTensor,
     check,
 )
@@ -39,9 +38,9 @@ def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Pat
         }
         save_file(pieces, temporary / f"rank-{number:05d}.safetensors")
     (temporary / "state.json").write_text(json.dumps({"step": step}))
-    files = {path.name: File.of(path) for path in temporary.iterdir()}
+    files = list(map(describe_file, temporary.iterdir()))
     where = (("rank-00000.safetensors", 0, 7), ("rank-00001.safetensors", 7, 3))
-    return temporary, tag, CheckpointManifest(step, score, files, {"w": StoredTensor((2, 5), 0, where)})
+    return temporary, tag, CheckpointManifest(step, score, {"w": StoredTensor((2, 5), 0, where)}, files)
 
 
 def make(directory: Path, step: int, score: float | None = None, **fields: Any) -> Path:
@@ -106,7 +105,7 @@ def test_weights_of_a_checkpoint_or_of_the_newest_one(tmp_path: Path) -> None:
     assert torch.equal(load_weights(tmp_path)["w"], wanted + 1)
     flip(second / "rank-00000.safetensors", -1)
     assert torch.equal(load_weights(tmp_path)["w"], wanted)
-    with pytest.raises(UserError, match=r"step-00000002 is damaged \(rank-00000.safetensors: checksum\)"):
+    with pytest.raises(UserError, match=r"step-00000002 is damaged \(the content of rank-00000.safetensors"):
         load_weights(second)
     with pytest.raises(UserError, match="holds no complete checkpoint"):
         load_weights(tmp_path / "nowhere")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from common.errors import UserError
 from model import AlbertConfig
@@ -10,6 +11,7 @@ from pipeline.settings.run_settings import as_json
 from pipeline.settings.settings_file import FORMAT
 from pipeline.tasks.own_tasks import Head
 from pipeline.tasks.registry import TASKS
+from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.records import finetune_settings
 
 CONFIG = AlbertConfig.preset(
@@ -87,3 +89,13 @@ def test_places_without_a_model(files, message, tmp_path):
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=message):
         read_initial_weights(tmp_path)
+
+
+def test_weights_that_are_no_numbers_are_those_of_the_file(corpus, vocabulary, tmp_path):
+    export(tmp_path / "export", corpus.vocabulary, num_hidden_layers=1, hidden_size=16, num_attention_heads=2)
+    path = tmp_path / "export" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["albert.pooler.weight"][0, 0] = float("nan")
+    save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(UserError, match=r"--init .*export: albert\.pooler\.dense\.weight holds NaN or infinity"):
+        read_initial_weights(tmp_path / "export")

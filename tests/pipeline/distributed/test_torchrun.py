@@ -11,8 +11,6 @@ import pytest
 
 from common.errors import UserError
 from pipeline.distributed import exits, launcher
-from pipeline.engine import deepspeed_config as engine_config
-from pipeline.engine.hardware import Hardware
 from pipeline.engine.ranks import find_rank
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.test_pretrain import CONFIG, command
@@ -43,16 +41,6 @@ def test_a_store_of_an_earlier_start_is_refused(under_agent):
     under_agent(TORCHELASTIC_MAX_RESTARTS="many")
     with pytest.raises(UserError, match="TORCHELASTIC_MAX_RESTARTS is 'many'"):
         find_rank()
-
-
-def test_a_batch_that_follows_from_the_ranks_is_refused_only_if_they_may_change(under_agent):
-    config = {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
-    cpu = Hardware("CPU", fp16=False, bf16=True)
-    assert engine_config.fit(config, 2, cpu).train_batch_size == 8
-    under_agent()
-    with pytest.raises(UserError, match="has no train_batch_size: the batch would change with the number of ranks"):
-        engine_config.fit(config, 2, cpu)
-    assert engine_config.fit(config | {"train_batch_size": 12}, 2, cpu).train_batch_size == 12
 
 
 class Ended(Exception):

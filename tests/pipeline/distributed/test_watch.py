@@ -28,12 +28,22 @@ RANKS, SECONDS = 3, 5.0
 
 @pytest.fixture
 def ends(tmp_path: Path) -> Callable[..., tuple[list[int], list[str]]]:
-    """Starts ranks that do `work(case, tmp_path)`, and returns the status and the error lines of each."""
+    """Starts ranks that do `work(case, tmp_path)`, and returns the status and the error lines of each.
 
-    def run(work: Callable[..., None], case: Any, ranks: int = RANKS) -> tuple[list[int], list[str]]:
+    The rank `stuck` cannot end itself.
+    """
+
+    def run(
+        work: Callable[..., None], case: Any, ranks: int = RANKS, stuck: int | None = None
+    ) -> tuple[list[int], list[str]]:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(ranks)}
         own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
         processes = [Forked(tmp_path / each["RANK"], work, case, tmp_path, environment=shared | each) for each in own]
+        for number, process in enumerate(processes):
+            if number != stuck:
+                process.status()
+        if stuck is not None:  # as a launcher does once the others have ended
+            os.kill(processes[stuck].process.pid or 0, signal.SIGKILL)
         statuses = [process.status() for process in processes]
         return statuses, [line for process in processes for line in process.stderr.splitlines()]
 
@@ -102,7 +112,7 @@ ENDED, SILENT = (
     ],
 )
 def test_a_lost_rank_is_named_and_ends_the_others(ends: Any, fault: str, rank: int, reason: str) -> None:
-    statuses, lines = ends(make_steps, (fault, rank))
+    statuses, lines = ends(make_steps, (fault, rank), stuck=None if fault == "killed" else rank)
     assert statuses == [-signal.SIGKILL if number == rank else 69 for number in range(RANKS)]
     (line,) = [line for line in lines if line.startswith("error: ")]
     assert re.match(rf"error: lost rank {rank} on host {HOST}: {reason}", line), line
@@ -144,7 +154,7 @@ def break_off(case: None, output: Path) -> None:
 
 
 def test_a_lost_rank_is_named_by_a_watch_that_is_slowed_down(ends: Any) -> None:
-    statuses, lines = ends(break_off, None, 2)
+    statuses, lines = ends(break_off, None, 2, stuck=1)
     assert statuses == [69, -signal.SIGKILL]
     (line,) = [line for line in lines if line.startswith("error: ")]
     assert line.startswith(f"error: lost rank 1 on host {HOST}: ")
@@ -193,7 +203,7 @@ def fail(case: tuple[str, int, Exception], output: Path) -> None:
         fail_at("check")
         return []
 
-    flags = argparse.Namespace(output=output, mirror=None, deterministic=False, host_timeout=60.0, hang_timeout=0.0)
+    flags = argparse.Namespace(output=output, deterministic=False, host_timeout=60.0, hang_timeout=0.0)
     with (
         mock.patch.object(start, "check", return_value={}),
         mock.patch.object(start, "is_finished", return_value=False),

@@ -150,19 +150,3 @@ def test_fp16_at_stage_0_divides_by_a_scale_that_never_multiplied_the_loss(found
     wanted = training.reference(1, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
     assert training.difference(found_bugs["fp16", 1], wanted) < 0.01
     assert training.difference(found_bugs["fp16", 0], wanted) > 0.5, FIXED
-
-
-@pytest.mark.slow
-def test_a_rank_imports_neither_mlflow_nor_the_compiler_nor_metrics() -> None:
-    program = (
-        "from pipeline.engine.ranks import install_stand_ins\n"
-        "install_stand_ins()\n"
-        "import pipeline.pretraining.pretrain_settings, pipeline.finetuning.finetune_settings, sys\n"
-        "from deepspeed.runtime.zero.muon import muon_optimizer\n"
-        "print({'deepspeed', 'mlflow', 'sklearn', 'scipy', 'torch._inductor.compile_fx'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-    )  # fmt: skip
-    assert done.stdout == "{'deepspeed'}\n"

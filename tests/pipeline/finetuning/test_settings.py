@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import UserError
 from model import AlbertConfig
-from pipeline.checkpoint.initial_model import InitialModel
+from pipeline.checkpoint.initial_weights import InitialModel
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning import finetune_settings
 from pipeline.finetuning.fine_tuning import FineTuning

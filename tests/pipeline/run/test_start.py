@@ -10,7 +10,7 @@ from common.errors import UserError
 from pipeline import finetune, pretrain
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.distributed.rendezvous import Answer, _first_problem
-from pipeline.run import start
+from pipeline.run import facts, start
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
@@ -111,6 +111,26 @@ def test_ranks_with_other_processors_are_refused_at_stage_0_alone(commands, corp
         monkeypatch.setattr(start, "processor", lambda processor=processor: processor)
         answers.append(Answer(rank, "ab"[rank], facts=start.check(flags, pretrain.make_tasks(flags, 2))))
     assert _first_problem(answers)[: len(line) or None] == line
+
+
+def test_a_host_with_another_file_or_package_is_named(tmp_path, monkeypatch):
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "requirements.txt").write_text("torch==0\n")
+    (module := tmp_path / "pipeline" / "loss.py").write_text("1")
+    (shards := tmp_path / "shards").mkdir()
+    (shards / "manifest.json").write_text("{}")
+    monkeypatch.setattr(facts, "ROOT", tmp_path)
+    here = facts.facts_of_host([shards])
+    assert here["packages"].keys() == {"torch"}
+    assert facts.differences(here, here) == []
+    module.write_text("2")
+    (shards / "shard-0").write_text("")
+    there = facts.facts_of_host([shards]) | {"packages": {"torch": "0"}}
+    lines = facts.differences(there, here)
+    for line, name in zip(lines, ("code: pipeline/loss.py", "packages: torch", f"shards: {shards}"), strict=True):
+        assert line.startswith(f"other {name}")
+    same = {name for name, digest in facts.summary(here).items() if facts.summary(there)[name] == digest}
+    assert same == {"the Python"}
 
 
 def test_a_checkpoint_beyond_the_end_of_the_run_is_refused(tmp_path):

@@ -13,6 +13,7 @@ from common.errors import UserError
 from pipeline.__main__ import commands
 from pipeline.settings import declare, finetune_flags, pretrain_flags
 from pipeline.settings.declare import flag
+from pipeline.settings.run_flags import RunFlags
 from tests.pipeline.conftest import REPOSITORY
 
 PRETRAIN = ["--model", "albert-tiny", "--data", "a:3", "b", "--deepspeed_config", "c.json", "--output", "run"]
@@ -122,6 +123,15 @@ def test_a_null_that_is_not_quoted_is_no_value(tmp_path):
     assert [in_file(tmp_path, f"column: {value}\n").column for value in ("null", "~", "", "'null'", '"~"')] == [
         *(None, None, None, "null", "~"),
     ]
+
+
+def test_a_flag_that_is_gone_is_left_out_where_a_run_recorded_it_or_it_has_no_value(tmp_path):
+    (path := tmp_path / "config.yaml").write_text("mirror: s3://bucket/run\ntrack:\n- wandb\nseed: 3\n")
+    assert declare.with_file(RunFlags, [], path) == ["--seed=3"]
+    with pytest.raises(UserError, match="unknown key 'mirror'"):
+        declare.with_file(RunFlags, ["--config", str(path)])
+    path.write_text("mirror: null\ntrack: []\nseed: 3\n")
+    assert declare.with_file(RunFlags, ["--config", str(path)])[0] == "--seed=3"
 
 
 def test_a_path_in_a_file_may_begin_at_home(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.settings.run_settings import Distilled
 from pipeline.settings.settings_file import read_settings
 from pipeline.tasks.task import SpanLimits
-from tests.pipeline.records import finetune_settings, write
+from tests.pipeline.records import finetune_settings, pretrain_settings, write
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,16 @@ def test_settings_that_cannot_be_are_named(tmp_path: Path, changes: dict[str, An
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(UserError, match=rf"settings\.json:? .*{message}"):
         read_settings(tmp_path)
+
+
+def test_flags_that_are_gone_are_left_out(tmp_path: Path) -> None:
+    settings = finetune_settings(pretraining=pretrain_settings())
+    path = write(tmp_path, settings)
+    content = json.loads(path.read_text())
+    content["flags"]["mirror"] = content["pretraining"]["flags"]["mirror"] = "s3://bucket/run"
+    content["flags"]["track"] = ["wandb"]
+    path.write_text(json.dumps(content))
+    assert read_settings(tmp_path) == settings
 
 
 FORMAT_4 = Path(__file__).resolve().parents[2] / "data" / "format_4"

@@ -8,10 +8,11 @@ from types import MappingProxyType
 import torch
 from safetensors.torch import save_file
 
+from common.files.checksums import describe_file
 from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, File, StoredTensor
+from pipeline.checkpoint.checkpoint_manifest import CheckpointManifest, StoredTensor
 from pipeline.checkpoint.files import piece_key
 from pipeline.checkpoint.retention import publish, tag_name
 from pipeline.engine.optimizers import KINDS
@@ -99,8 +100,8 @@ def checkpoint(directory, step, tensors, score=None, state=MappingProxyType({}))
         name: StoredTensor(tuple(tensor.shape), 0, ((rank.name, 0, tensor.numel()),))
         for name, tensor in tensors.items()
     }
-    files = {path.name: File.of(path) for path in temporary.iterdir()}
-    publish(directory / "checkpoints" / tag_name(step), CheckpointManifest(step, score, files, stored))
+    files = list(map(describe_file, temporary.iterdir()))
+    publish(directory / "checkpoints" / tag_name(step), CheckpointManifest(step, score, stored, files))
 
 
 def metrics(directory, losses: Mapping[int, float], **more):

@@ -11,7 +11,7 @@ from sentencepiece import sentencepiece_model_pb2
 from model import AlbertForPreTraining, huggingface
 from pipeline import export
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_model import find_initial_model
+from pipeline.checkpoint.initial_weights import find_initial_model
 from pipeline.checkpoint.retention import tag_name
 from pipeline.settings.settings_file import read_settings
 from pipeline.sharing.write_export import export_usual

@@ -40,22 +40,21 @@ def evaluation(step):
     return found
 
 
-def open_log(directory, step=0, record=TASK_RECORD, rank=0, track=()):
+def open_log(directory, step=0, record=TASK_RECORD, rank=0):
     """The `MetricsLog` of a run that starts at `step`, and the run."""
-    given = dataclasses.replace(record, flags=dataclasses.replace(record.flags, output=directory, track=track))
+    given = dataclasses.replace(record, flags=dataclasses.replace(record.flags, output=directory))
     engine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     run = TrainingRun(given, SimpleNamespace(rank=rank), engine, TrainState(step=step))
     return MetricsLog(run), run
 
 
-def log_run(directory, first, last, record=RECORD, finished=True, **more):
+def log_run(directory, first, last, record=RECORD):
     """Logs a run from step `first`, exclusive, to `last`: training every 10 steps, evaluations every 20."""
     write(directory, record)
-    log, run = open_log(directory, first, record, **more)
+    log, _ = open_log(directory, first, record)
     log.on_trial(Evaluation(evaluation(0), 0.5, "mlm_loss"), 0.1)
     for step in range(first + 10, last + 1, 10):
         log.log(step, training(step))
         if step % 20 == 0:
             log.log(step, evaluation(step), "eval")
-    run.state.finished = finished
     log.on_end()

@@ -5,14 +5,14 @@ import math
 import os
 import resource
 import time
-from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from common.errors import UserError
-from pipeline.training import metrics_file, trackers
-from tests.pipeline.training.made_records import open_log
+from pipeline.training import metrics_file
+from pipeline.training.callbacks import curves_of
+from tests.pipeline.training.made_records import log_run, open_log, training
 
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path):
@@ -53,21 +53,35 @@ def test_the_records_before_a_save_are_durable(tmp_path, monkeypatch):
     log.on_end()
 
 
-def test_trackers_get_the_curves_of_tensorboard(tmp_path, monkeypatch):
-    opened, points, ended = [], [], []
-    tracker = SimpleNamespace(id="1", log=lambda *point: points.append(point), close=ended.append)
-    monkeypatch.setitem(trackers.SERVICES, "wandb", lambda *given: opened.append(given) or tracker)
-    log, run = open_log(tmp_path, track=["wandb"])
-    log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "samples": 80, "tokens": 9})
-    log.log(10, {"loss": math.nan, "accuracy": 0.5}, "eval")
-    run.state.finished = True
+def test_every_number_but_counts_becomes_a_curve():
+    counts = {"samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
+    expected = training(10).keys() - counts - {"trust_ratios"} | {"trust_ratio_min", "trust_ratio_max"}
+    curves = curves_of("train", training(10))
+    assert curves.keys() == {f"train/{name}" for name in expected}
+    assert (curves["train/trust_ratio_min"], curves["train/trust_ratio_max"]) == (0.25, 2.0)
+
+
+def test_every_step_is_there_once_also_after_a_kill_and_the_settings_are_a_table(tmp_path):
+    """The run was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
+    log_run(tmp_path, 0, 40)
+    time.sleep(1 - time.time() % 1)  # TensorBoard reads files in the order of their names, which have whole seconds
+    log_run(tmp_path, 20, 60)
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(10, 61, 10))
+    assert [event.step for event in events.Scalars("eval/mlm_accuracy")] == [0, 20, 40, 60]
+    text = events.Tensors("settings/text_summary")[-1].tensor_proto.string_val[0].decode()
+    assert "`engine.json.optimizer.params.lr`" in text
+    assert "`0.001`" in text
+
+
+def test_a_number_that_is_not_finite_is_null(tmp_path):
+    log, _ = open_log(tmp_path)
+    log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}})
+    log.log(10, {"loss": math.nan}, "eval")
     log.on_end()
-    assert points == [(10, {"train/loss": 1.5, "tokens": 9}), (10, {"eval/accuracy": 0.5, "tokens": 9})]
-    ((name, known, settings, place),) = opened
-    assert (name, known, place, ended) == (tmp_path.name, None, tmp_path, [True])
-    assert (settings["task"], settings["flags"]["seed"], "pretraining" in settings) == ("rte", 0, False)
-    (first, _) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
-    assert first["trust_ratios"] == {"w": None}
+    first, second = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert (first["loss"], first["trust_ratios"], second["loss"]) == (1.5, {"w": None}, None)
 
 
 def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
@@ -78,8 +92,7 @@ def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
         log.log(10, {"loss": 1.0})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("metrics cannot be written, training goes on: [Errno 27] File too large")
+    assert capsys.readouterr().err.count("metrics cannot be written, training goes on: [Errno 27] File too large") == 1
     log.log(20, {"loss": 2.0})
     log.on_end()
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

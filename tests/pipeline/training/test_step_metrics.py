@@ -11,8 +11,7 @@ from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.engine.hardware import GPUS, find_by_device_name
 from pipeline.training.step_metrics import Meter, StepMetrics
-from pipeline.training.throughput import Throughput
-from pipeline.training.training_run import Lap, TrainingRun, TrainState
+from pipeline.training.training_run import Lap, Throughput, TrainingRun, TrainState
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 SHAPE = BatchShape(512, pairs=1, predictions=77)

@@ -196,7 +196,7 @@ def test_a_stop_does_not_save_the_same_step_again(make: Callable[..., Made]) -> 
 
 
 def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callable[..., Made]) -> None:
-    """As one that was killed before its export: its trackers are open, and must learn that it has finished."""
+    """As one that was killed before its export."""
     trainer, recorder, saves, phases, _ = make(step=5)
     trainer.run.state.finished = True
     assert trainer.train() is None

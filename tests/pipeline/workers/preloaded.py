@@ -4,10 +4,7 @@ import gc
 import importlib
 import os
 
-from pipeline.engine.ranks import install_stand_ins
-
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
-install_stand_ins()
 for name in (
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "pipeline.engine.hardware",
