@@ -22,7 +22,7 @@ from common import PREFIX
 from common.command_line import Parser, entry_point, hours
 from common.errors import UserError
 from common.text import printable
-from pipeline.analysis.paper_tables import TABLES, PreTraining, Table, find_table, markdown
+from pipeline.analysis.paper_tables import TABLES, PaperPretraining, Table, find_table, markdown
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
@@ -120,7 +120,7 @@ def commands(table: Table, args: argparse.Namespace, task_data: Mapping[str, Pat
     return made
 
 
-def _pretraining(row: PreTraining, args: argparse.Namespace) -> Command:
+def _pretraining(row: PaperPretraining, args: argparse.Namespace) -> Command:
     words = [*_launcher(args), f"{PREFIX}pipeline.pretrain", "--model", row.model]
     if fields := row.model_fields:
         words += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]

@@ -69,6 +69,8 @@ class Outcome:
         paradigms, pairs: their numbers.
         accuracy: the share of pairs whose good sentence has the higher score; the mean over several paradigms.
         ties: pairs whose sentences have equal scores.
+        baseline, baseline_ties: the same, if the score is the sum of the log frequencies of the sentence's tokens. None
+            if the vocabulary has no frequencies.
     """
 
     phenomenon: str | None
@@ -77,6 +79,8 @@ class Outcome:
     pairs: Positive
     accuracy: Probability
     ties: Count
+    baseline: Probability | None = None
+    baseline_ties: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -102,11 +106,14 @@ class Result:
         """A Markdown table of the phenomena and the mean over all paradigms, in percent; then the numbers of ties."""
         rows = []
         for each in (*self.phenomena, self.total):
-            name = each.phenomenon or "mean over paradigms"
-            rows.append([name, f"{each.paradigms:,}", f"{each.pairs:,}", f"{100 * each.accuracy:.1f}"])
-        rows[-1][3] = f"{rows[-1][3]} ({100 * self.interval[0]:.1f} to {100 * self.interval[1]:.1f})"
-        table = markdown_table(["phenomenon", "paradigms", "pairs", "accuracy"], rows, "lrrr")
-        return f"{table}\n\nties, counted as wrong: {self.total.ties:,}"
+            shares = [f"{100 * share:.1f}" for share in (each.accuracy, each.baseline) if share is not None]
+            rows.append([each.phenomenon or "mean over paradigms", f"{each.paradigms:,}", f"{each.pairs:,}", *shares])
+        rows[-1][3] += " ({:.1f} to {:.1f})".format(*(100 * bound for bound in self.interval))
+        titles = ["phenomenon", "paradigms", "pairs", "accuracy", "word frequencies"][: len(rows[0])]
+        ties = f"ties, counted as wrong: {self.total.ties:,}"
+        if self.total.baseline_ties is not None:
+            ties += f"; by word frequencies {self.total.baseline_ties:,}"
+        return f"{markdown_table(titles, rows, 'lrrrr'[: len(titles)])}\n\n{ties}"
 
 
 def read_result(path: Path) -> Result:
@@ -163,15 +170,34 @@ def evaluate(
     """Scores the sentences of at least one pair. `source` names the model in the result. See `score_sentences`."""
     sentences = [sentence for pair in pairs for sentence in pair[:2]]
     scores = score_sentences(model, vocabulary, sentences, kind).reshape(-1, 2)  # (N, 2)
-    return summarise(pairs, source, kind, scores)
+    baseline = frequency_scores(vocabulary, sentences)
+    return summarise(pairs, source, kind, scores, None if baseline is None else baseline.reshape(-1, 2))
 
 
-def summarise(pairs: Sequence[Pair], source: str, kind: ScoreKind, scores: NDArray[np.float64]) -> Result:
-    """The result for the scores (N, 2) of the good and the bad sentence of each pair."""
+def frequency_scores(vocabulary: Vocabulary, sentences: Sequence[str]) -> NDArray[np.float64] | None:
+    """The sum of the log frequencies of each sentence's tokens, (N,); None if the vocabulary has no frequencies."""
+    frequencies, encoded = vocabulary.log_frequencies, EncodedTexts(vocabulary, sentences)
+    if frequencies is None:
+        return None
+    # Exact sums: the same tokens in another order are a tie.
+    return np.array([math.fsum(frequencies[encoded[index]]) for index in range(len(sentences))])
+
+
+def summarise(
+    pairs: Sequence[Pair],
+    source: str,
+    kind: ScoreKind,
+    scores: NDArray[np.float64],
+    baseline: NDArray[np.float64] | None = None,
+) -> Result:
+    """The result for the scores (N, 2) of the good and the bad sentence of each pair, and for those of the baseline."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         groups[pair.phenomenon, pair.paradigm].append(number)
-    paradigms = [Outcome(*name, 1, len(of), *_count(scores[of])) for name, of in sorted(groups.items())]
+    paradigms = [
+        Outcome(*name, 1, len(of), *_count(scores[of]), *((None, None) if baseline is None else _count(baseline[of])))
+        for name, of in sorted(groups.items())
+    ]
     phenomena: dict[str | None, list[Outcome]] = defaultdict(list)
     for outcome in paradigms:
         phenomena[outcome.phenomenon].append(outcome)
@@ -195,7 +221,11 @@ def _mean(phenomenon: str | None, of: Sequence[Outcome]) -> Outcome:
     """The outcome of several paradigms."""
     accuracy = math.fsum(each.accuracy for each in of) / len(of)
     pairs, ties = sum(each.pairs for each in of), sum(each.ties for each in of)
-    return Outcome(phenomenon, None, len(of), pairs, accuracy, ties)
+    if of[0].baseline is None:
+        return Outcome(phenomenon, None, len(of), pairs, accuracy, ties)
+    baseline = math.fsum(each.baseline or 0.0 for each in of) / len(of)
+    baseline_ties = sum(each.baseline_ties or 0 for each in of)
+    return Outcome(phenomenon, None, len(of), pairs, accuracy, ties, baseline, baseline_ties)
 
 
 def interval_of(accuracies: Sequence[float], pairs: Sequence[int]) -> Interval:

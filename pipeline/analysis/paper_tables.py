@@ -39,7 +39,7 @@ Cell = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class PreTraining:
+class PaperPretraining:
     """What one row of a table is pre-trained with; None stands for the value of the preset.
 
     Attributes:
@@ -113,7 +113,7 @@ class TableRow:
     """
 
     name: str
-    pretraining: PreTraining | None
+    pretraining: PaperPretraining | None
     cells: Mapping[str, Cell]
 
 
@@ -132,7 +132,7 @@ class Table:
         return tuple(dict.fromkeys(column.task for column in self.columns if column.task is not None))
 
     @property
-    def pretrainings(self) -> tuple[PreTraining, ...]:
+    def pretrainings(self) -> tuple[PaperPretraining, ...]:
         """The distinct pre-trainings of its rows, in their order."""
         return tuple(dict.fromkeys(row.pretraining for row in self.rows if row.pretraining is not None))
 
@@ -154,7 +154,7 @@ def _row(columns: tuple[Column, ...], name: str, pretraining: str, cells: str) -
         for column, cell in zip(columns, cells.split(), strict=True)
         if cell != "-"
     }
-    return TableRow(name, PreTraining(**PAPER["pretraining"][pretraining]) if pretraining else None, values)
+    return TableRow(name, PaperPretraining(**PAPER["pretraining"][pretraining]) if pretraining else None, values)
 
 
 TABLES: dict[str, Table] = {table["name"]: _table(**table) for table in PAPER["tables"]}

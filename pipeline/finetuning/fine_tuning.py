@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -22,7 +22,6 @@ from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint
 from pipeline.checkpoint.results import RESULTS, OneRunRecord, read_results
 from pipeline.checkpoint.retention import step_of
 from pipeline.data import sampler
-from pipeline.data.mixture import training_step
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.prediction import batches_of, outputs_of, predict
@@ -220,14 +219,7 @@ class FineTuning(TrainingTask):
         """See `TrainingTask`. Of several seeds, the summary ends with it."""
         return _how_to_predict(self.settings.flags.output) if self.command.seeds is None else ""
 
-    def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
-        engine, control = self.settings.engine, self.control
-        sizes = (control.rank, control.world_size, engine.micro_batch_size, engine.train_batch_size)
-        for batch in batches:
-            yield training_step(self._read, batch, *sizes)
-
-    def _read(self, positions: NDArray[np.int64], size: int) -> Any:
-        """The batch of the run's `positions` (N,). A batch of fewer than `size` samples needs no empty ones."""
+    def read(self, positions: NDArray[np.int64], size: int) -> Any:
         training = self.features["train"]
         _, samples = sampler.rows_at(positions, len(training.lengths), self.settings.flags.seed)
         return training.batch(samples.tolist(), training=True)

@@ -5,11 +5,13 @@ Every mean is over predicted tokens or pairs, never over means.
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from common.environment import whole_number
@@ -20,7 +22,7 @@ from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
 from pipeline.data.collate import Batch, Collator, Objective
 from pipeline.data.masking import MaskingSettings
-from pipeline.data.mixture import Mixture, names_of, open_mixture, training_step
+from pipeline.data.mixture import Mixture, names_of, open_mixture
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import missing_for_compilation
@@ -165,16 +167,8 @@ class PreTraining(TrainingTask):
         engine, shape = self.settings.engine, self.training.collators[0].shape
         return Throughput.of(self.settings.model, shape, engine.world_size, engine.device, engine.precision)
 
-    def steps(self, batches: Iterable[int]) -> Iterator[list[Batch]]:
-        for batch in batches:
-            yield training_step(
-                self.training.read,
-                batch,
-                self.control.rank,
-                self.control.world_size,
-                self.settings.engine.micro_batch_size,
-                self.settings.engine.train_batch_size,
-            )
+    def read(self, positions: NDArray[np.int64], size: int) -> Batch:
+        return self.training.read(positions, size)
 
     def label_counts(self, micro_batches: Sequence[Batch]) -> LabelCounts:
         return LabelCounts(

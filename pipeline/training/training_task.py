@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.initial_weights import InitialModel, InitialWeights
+from pipeline.data.mixture import training_step
 from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
 from pipeline.training.evaluations import Evaluation, Monitor
@@ -110,11 +113,18 @@ class TrainingTask(ABC):
         return ""
 
     @abstractmethod
+    def read(self, positions: NDArray[np.int64], size: int) -> Any:
+        """The batch of the positions (N,) in the order of training; rows of shards are filled up to `size` rows."""
+
     def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
         """This rank's micro-batches of each step. Step by step, `batches` has the number of the global batch, from 0.
 
         The data is divided into global batches of `train_batch_size` samples, in the order of training.
         """
+        engine, control = self.settings.engine, self.control
+        sizes = (control.rank, control.world_size, engine.micro_batch_size, engine.train_batch_size)
+        for batch in batches:
+            yield training_step(self.read, batch, *sizes)
 
     @abstractmethod
     def label_counts(self, micro_batches: Sequence[Any]) -> Any:

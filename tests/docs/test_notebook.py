@@ -21,7 +21,7 @@ def run(name, place, replaced=()):
     for given, smaller in replaced:
         assert given in content
         content = content.replace(given, smaller)
-    searched = os.environ["PYTHONPATH"].split(os.pathsep)
+    searched = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     without = os.pathsep.join(one for one in searched if one != str(REPOSITORY))
     environment = os.environ | {"PYTHONPATH": without, "DS_ACCELERATOR": "cpu"}
     notebook = nbformat.reads(content, as_version=4)

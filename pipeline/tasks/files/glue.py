@@ -21,7 +21,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from pipeline.tasks.files.rows import Columns, Labelling
-from pipeline.tasks.files.tables import Row, Table, dataset_rows, read_text
+from pipeline.tasks.files.tables import Row, Table, read_text
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Examples, Task, TaskFiles
 
@@ -108,7 +108,7 @@ class GlueFiles(TaskFiles):
         # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.
         order = tuple(names) if set(names) == set(task.labels) else self.hub_order or task.labels
         order = () if task.kind.predicts_numbers else order
-        named = [{**row, "label": _label_of(row.get("label"), order)} for row in dataset_rows(rows, place)]
+        named = [{**row, "label": _label_of(row.get("label"), order)} for row in rows]
         table = Table(place, tuple(rows.column_names), named, range(len(named)), "row", is_official=True)
         return _read_examples(task, split, table, columns, "idx")
 
@@ -137,14 +137,7 @@ def _read_examples(task: Task, split: str, table: Table, columns: Columns, index
         ids = [_index_of(str(row[index]), table.place(number)) for number, row in enumerate(table.rows)]
         table = dataclasses.replace(table, ids=ids)
     labelling: Labelling = "optional" if _is_for_submission(split) else "required"
-    examples = task.kind.read_examples(table, columns, task.labels, labelling)
-    low, high = task.value_range
-    for number, example in enumerate(examples if task.kind.predicts_numbers else ()):
-        if example.label is not None and not low <= example.label <= high:
-            raise UserError(
-                f"{table.place(number)}: the score {example.label:g} is no number from {low:g} to {high:g}; correct it"
-            )
-    return examples
+    return task.kind.read_examples(table, columns, task.labels, labelling)
 
 
 def _label_of(value: Any, order: Sequence[str]) -> Any:

@@ -17,7 +17,7 @@ from common.files import atomic
 from common.files.json_files import check_as
 from data_prep.sources.opening import visible_files
 from pipeline.tasks.files.rows import Columns
-from pipeline.tasks.files.tables import Row, Table, dataset_rows, load_json, read_text
+from pipeline.tasks.files.tables import Row, Table, load_json, read_text
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Examples, Task, TaskFiles
@@ -78,7 +78,7 @@ class SquadFiles(TaskFiles):
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         """See `TaskFiles.read_dataset`. The columns are those of the data sets "squad" and "squad_v2"."""
-        return self._examples(task, place, tuple(rows.column_names), list(dataset_rows(rows, place)), "row")
+        return self._examples(task, place, tuple(rows.column_names), list(rows), "row")
 
     def _examples(self, task: Task, source: str, columns: tuple[str, ...], rows: Sequence[Row], unit: str) -> Examples:
         ids = [str(row.get("id")) for row in rows]
@@ -135,7 +135,7 @@ class RaceFiles(TaskFiles):
         """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
         asked: Counter[str] = Counter()  # the questions of each passage so far
         ids = []
-        questions = list(dataset_rows(rows, place))
+        questions = list(rows)
         for row in questions:
             name = str(row.get("example_id"))
             ids.append(_question_id(name, asked[name]))

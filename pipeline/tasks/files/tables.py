@@ -16,7 +16,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -233,34 +233,15 @@ READERS: dict[str, Callable[[Path], Table]] = {
 
 
 def from_dataset(rows: Any, source: str, named: Sequence[str | None] | None = None) -> Table:
-    """The columns `named`, or all, of a `datasets.Dataset`, with the names of classes in the place of their numbers.
-
-    Raises UserError for a file of it that is damaged.
-    """
+    """The columns `named`, or all, of a `datasets.Dataset`, with the names of classes in the place of their numbers."""
     class_names = {}
     for name, feature in rows.features.items():
         names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
         if names:
             class_names[name] = tuple(names)
     wanted = rows.select_columns([name for name in rows.column_names if named is None or name in named])
-    values = [
-        {name: _named(value, class_names.get(name)) for name, value in row.items()}
-        for row in dataset_rows(wanted, source)
-    ]
+    values = [{name: _named(value, class_names.get(name)) for name, value in row.items()} for row in wanted]
     return Table(source, tuple(rows.column_names), values, range(len(values)), "row", class_names)
-
-
-def dataset_rows(rows: Any, source: str) -> Iterator[Row]:
-    """The rows of a `datasets.Dataset`. Raises UserError for a file of it that is damaged."""
-    import pyarrow as pa
-
-    try:
-        table = rows.data.table.select(rows.column_names)
-        for batch in table.to_batches():  # a damaged offset would end the process
-            batch.validate(full=True)
-        yield from rows
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise UserError(f"{source} is damaged ({one_line(error)}); get or write it again") from None
 
 
 def _named(value: Any, names: tuple[str, ...] | None) -> Any:

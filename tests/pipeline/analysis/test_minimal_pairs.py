@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+import sentencepiece
 import torch
 
 from common.errors import UserError
@@ -14,7 +15,7 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining
 from pipeline import evaluate
 from pipeline.analysis import minimal_pairs
-from pipeline.analysis.minimal_pairs import Pair, interval_of, read_pairs, read_result, summarise
+from pipeline.analysis.minimal_pairs import Pair, frequency_scores, interval_of, read_pairs, read_result, summarise
 from tests.pipeline.analysis.test_sentence_scores import Loop
 from tests.pipeline.finetuning.test_predictor import publish
 from tests.pipeline.pretraining import trained_models
@@ -107,22 +108,27 @@ def test_what_is_right():
     names = [("x", "p"), ("x", "p"), ("x", "p"), ("x", "p"), ("x", "q"), ("y", "r"), ("y", "r")]
     pairs = [Pair("g", "b", *name) for name in names]
     scores = np.array([[-1, -2], [-1, -1 - 5e-5], [-2, -1], [-3, -3], [-1, -2], [math.nan, -1], [-1, -1.1]])
-    result = summarise(pairs, "m", "plain", scores)
+    baseline = np.array([[-1, -1], [-1, -2], [-1, -1], [-1, -1], [-2, -1], [-1, -2], [-1, -2]])
+    result = summarise(pairs, "m", "plain", scores, baseline)
     rows = [
         (one.phenomenon, one.paradigm, one.paradigms, one.pairs, one.accuracy, one.ties) for one in result.paradigms
     ]
     assert rows == [("x", "p", 1, 4, 0.25, 2), ("x", "q", 1, 1, 1.0, 0), ("y", "r", 1, 2, 0.5, 0)]
-    rows = [(one.phenomenon, one.paradigms, one.pairs, one.accuracy) for one in result.phenomena]
-    assert rows == [("x", 2, 5, 0.625), ("y", 1, 2, 0.5)]
+    rows = [(one.phenomenon, one.paradigms, one.pairs, one.accuracy, one.baseline) for one in result.phenomena]
+    assert rows == [("x", 2, 5, 0.625, 0.125), ("y", 1, 2, 0.5, 1.0)]
     total = result.total
-    assert (total.paradigms, total.pairs, total.ties) == (3, 7, 2)
-    assert total.accuracy == pytest.approx(1.75 / 3)
+    assert (total.paradigms, total.pairs, total.ties, total.baseline_ties) == (3, 7, 2, 3)
+    assert (total.accuracy, total.baseline) == (pytest.approx(1.75 / 3), pytest.approx(1.25 / 3))
     table = result.table().splitlines()
-    assert table[0] == "| phenomenon | paradigms | pairs | accuracy |"
-    assert table[2:4] == ["| x | 2 | 5 | 62.5 |", "| y | 1 | 2 | 50.0 |"]
+    assert table[0] == "| phenomenon | paradigms | pairs | accuracy | word frequencies |"
+    assert table[2:4] == ["| x | 2 | 5 | 62.5 | 12.5 |", "| y | 1 | 2 | 50.0 | 100.0 |"]
     low, high = result.interval
-    assert table[4] == f"| mean over paradigms | 3 | 7 | 58.3 ({100 * low:.1f} to {100 * high:.1f}) |"
-    assert table[-1] == "ties, counted as wrong: 2"
+    assert table[4] == f"| mean over paradigms | 3 | 7 | 58.3 ({100 * low:.1f} to {100 * high:.1f}) | 41.7 |"
+    assert table[-1] == "ties, counted as wrong: 2; by word frequencies 3"
+
+    without = summarise(pairs, "m", "plain", scores)
+    assert without.total.baseline is None
+    assert "frequencies" not in without.table()
 
 
 def test_the_interval_covers_the_truth():
@@ -143,6 +149,25 @@ def test_the_interval_covers_the_truth():
     assert interval_of([1.0], [10])[1] == 1.0
 
 
+def test_word_frequencies(corpus):
+    """They are the scores of the SentencePiece model; the same tokens in another order are a tie."""
+    vocabulary = load_vocabulary(corpus.vocabulary)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(corpus.vocabulary))
+    texts = [text.lower().replace(",", "") for text in GOOD]  # a comma is no piece of this vocabulary
+    sums = [sum(processor.get_score(piece) for piece in processor.encode(text)) for text in texts]
+    assert frequency_scores(vocabulary, texts) == pytest.approx(sums, abs=1e-4)
+    words = ["bafilon", "dolon", "kemist", "gurand", "vilon", "wu", "sara", "lamist"]
+    rng = np.random.default_rng(0)
+    shuffled = [" ".join(rng.permutation(words)) for _ in range(50)]
+    assert len(set(frequency_scores(vocabulary, shuffled).tolist())) == 1
+
+
+def test_an_unknown_character_is_rare(corpus):
+    vocabulary = load_vocabulary(corpus.vocabulary)
+    known, unknown = frequency_scores(vocabulary, ["sara b", "sara ☃"])
+    assert unknown < known
+
+
 def test_a_model_that_ignores_its_context_has_ties(corpus):
     """Its scores depend on the tokens alone, and are equal up to rounding: all pairs of the same tokens are wrong."""
     vocabulary = load_vocabulary(corpus.vocabulary)
@@ -157,7 +182,7 @@ def test_a_model_that_ignores_its_context_has_ties(corpus):
     orders = [" ".join(rng.permutation(words)) for _ in range(60)]
     pairs = [Pair(good, bad, "x", "p") for good, bad in zip(orders[::2], orders[1::2])]
     result = minimal_pairs.evaluate(model, vocabulary, pairs, "m", "plain")
-    assert (result.total.accuracy, result.total.ties) == (0.0, 30)
+    assert (result.total.accuracy, result.total.ties, result.total.baseline_ties) == (0.0, 30, 30)
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +236,10 @@ def test_runs_and_models_without_the_head(corpus, tmp_path, capsys):
     newest, pairs = AlbertForPreTraining(runs.config_of()).eval(), read_pairs(tmp_path / "pairs.jsonl")
     expected = minimal_pairs.evaluate(newest, load_vocabulary(corpus.vocabulary), pairs, str(trained), "within-word")
     assert read_result(tmp_path / "out.json") == expected
+
+
+def test_a_vocabulary_without_frequencies(tmp_path, capsys):
+    (tmp_path / "pairs.jsonl").write_bytes(lines({"good": "abc de", "bad": "de abc"}))
+    words = ["--run", str(publish(tmp_path / "bert", "MaskedLM")), "--pairs", str(tmp_path / "pairs.jsonl")]
+    assert evaluate.main(["minimal-pairs", *words]) == 0
+    assert "frequencies" not in capsys.readouterr().out

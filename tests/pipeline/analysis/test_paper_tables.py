@@ -9,7 +9,7 @@ from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline.analysis import paper_tables
 from pipeline.analysis.comparison import TaskRun
-from pipeline.analysis.paper_tables import TABLES, PreTraining
+from pipeline.analysis.paper_tables import TABLES, PaperPretraining
 from pipeline.checkpoint.results import ResultsRecord
 from pipeline.settings.settings_file import read_settings
 from pipeline.tasks.registry import TASKS
@@ -43,8 +43,8 @@ def test_rows_have_one_directory_exactly_if_they_are_one_experiment():
         for row in PRETRAININGS
     }
     assert len({row.slug for row in PRETRAININGS}) == len(experiments) == 24
-    assert PreTraining("albert-base", embedding_size=128, parameter_sharing="all").slug == "albert-base"
-    assert PreTraining("albert-base", objective="mlm", dropout=0.2, additional_data=True).slug == (
+    assert PaperPretraining("albert-base", embedding_size=128, parameter_sharing="all").slug == "albert-base"
+    assert PaperPretraining("albert-base", objective="mlm", dropout=0.2, additional_data=True).slug == (
         "albert-base_dropout-0.2_mlm_more-data"
     )
 
@@ -55,10 +55,10 @@ def measured(name, root):
 
 
 def test_a_table_has_the_metrics_of_its_runs(tmp_path):
-    base = made_runs.pretraining(tmp_path / "albert-base" / "pretrain", PreTraining("albert-base"))
+    base = made_runs.pretraining(tmp_path / "albert-base" / "pretrain", PaperPretraining("albert-base"))
     for task, metrics in METRICS.items():
         made_runs.finetuning(tmp_path / "albert-base" / task, task, base, metrics)
-    large = made_runs.pretraining(tmp_path / "bert-large" / "pretrain", PreTraining("bert-large", objective="nsp"))
+    large = made_runs.pretraining(tmp_path / "bert-large" / "pretrain", PaperPretraining("bert-large", objective="nsp"))
     made_runs.finetuning(tmp_path / "bert-large" / "sst2", "sst2", large, METRICS["sst2"])
     rows = measured("2", tmp_path)
     cells = rows["ALBERT base"]
@@ -83,10 +83,10 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
 
 
 def test_a_table_has_the_last_evaluation_of_pre_training(tmp_path):
-    made_runs.pretraining(tmp_path / "albert-base" / "pretrain", PreTraining("albert-base"), sop_accuracy=0.6)
+    made_runs.pretraining(tmp_path / "albert-base" / "pretrain", PaperPretraining("albert-base"), sop_accuracy=0.6)
     assert measured("5", tmp_path)["SOP"] == {"mlm_accuracy": (25.0,), "sop_accuracy": (60.0,)}
     assert measured("6", tmp_path)["ALBERT xxlarge"] == {}
-    made_runs.pretraining(tmp_path / "albert-xxlarge" / "pretrain", PreTraining("albert-xxlarge"))
+    made_runs.pretraining(tmp_path / "albert-xxlarge" / "pretrain", PaperPretraining("albert-xxlarge"))
     assert measured("6", tmp_path)["ALBERT xxlarge"] == {"steps": (2.0,), "hours": (0.5,)}
 
 

@@ -39,7 +39,7 @@ def refusal(capsys, *words):
 
 def test_a_step_that_is_not_there_names_those_that_are(run, tmp_path, capsys):
     told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 6)
-    assert "no checkpoint of step 6: never saved, or deleted for newer ones; give --step one of 2, 4, 8" in told
+    assert "no checkpoint of step 6; its steps: 2, 4, 8" in told
     assert not (tmp_path / "out").exists()
 
 

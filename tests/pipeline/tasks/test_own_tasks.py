@@ -244,7 +244,6 @@ def test_a_task_comes_back_from_its_record(tmp_path):
     for damaged, message in (
         (None, "there is no task 'reviews'"),
         (dataclasses.replace(record, labels=("one",)), "needs at least two labels; it has 1"),
-        (dataclasses.replace(record, kind="guess"), "has kind 'guess'"),
     ):
         with pytest.raises(UserError, match=message):
             own_tasks.task_of("reviews", damaged, tmp_path)

@@ -16,8 +16,9 @@ from deepspeed import DeepSpeedEngine
 
 from pipeline import finetune
 from pipeline.distributed.exits import EXIT_STOPPED, run_and_exit
-from pipeline.finetuning import fine_tuning
+from pipeline.finetuning.fine_tuning import FineTuning
 from pipeline.training.trainer import Trainer
+from pipeline.training.training_run import TrainingRun
 from tests.pipeline.workers.runs import run_command
 
 
@@ -89,14 +90,14 @@ def _warned_at(step: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _warned_in_results(warned: bool) -> Iterator[None]:
-    write_results = fine_tuning.write_results
+    conclude = FineTuning.conclude
 
-    def written(*given: Any) -> None:
+    def concluded(task: FineTuning, run: TrainingRun) -> str:
         if warned:
             os.kill(os.getpid(), signal.SIGUSR1)
-        write_results(*given)
+        return conclude(task, run)
 
-    with mock.patch.object(fine_tuning, "write_results", written):
+    with mock.patch.object(FineTuning, "conclude", concluded):
         yield
 
 

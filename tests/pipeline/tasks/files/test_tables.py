@@ -178,16 +178,6 @@ def damaged_texts():
     return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes()), pa.py_buffer(b"a\xff"))
 
 
-def falling_offsets():
-    return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 1], np.int32).tobytes()), pa.py_buffer(b"ab"))
-
-
-def offsets_behind_the_end():
-    return pa.StringArray.from_buffers(
-        2, pa.py_buffer(np.array([0, 1 << 30, 2], np.int32).tobytes()), pa.py_buffer(b"ab")
-    )
-
-
 def far_dates():
     """Dates of which the second is beyond those of Python."""
     return pa.array([0, 9_000_000], pa.int32()).cast(pa.date32())
@@ -201,14 +191,6 @@ def test_parquet_is_checked_where_it_is_read(tmp_path, make):
     assert (table.rows, table.columns) == ([{"text": "a"}, {"text": "b"}], ("text", "other"))
     with pytest.raises(UserError, match=r"a\.parquet is no readable Parquet file \(.*\); write it again"):
         read_table(path)
-
-
-@pytest.mark.parametrize("make", [damaged_texts, falling_offsets, offsets_behind_the_end])
-def test_a_data_set_is_checked_before_it_is_read(tmp_path, make):
-    rows = datasets.Dataset(pa.table({"text": make(), "label": [0, 1]}), fingerprint="made")
-    with pytest.raises(UserError, match="the set is damaged"):
-        tables.from_dataset(rows, "the set", ("text", "label"))
-    assert [row["label"] for row in tables.from_dataset(rows, "the set", ("label",)).rows] == [0, 1]
 
 
 def test_a_saved_data_set_of_tensors_is_read_by_its_values(tmp_path):
