@@ -141,6 +141,12 @@ class DocumentsManifest:
         return str(self.options.get(LANGUAGE, ENGLISH))
 
 
+def held_out_above(document_id: str) -> float:
+    """Returns the fraction above which a document belongs to the held-out split, by a hash of its id alone."""
+    digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2.0**64
+
+
 def split_of(document_id: str, held_out: float, validation: float = 0.0) -> str:
     """Returns the split of a document, by a hash of its id alone.
 
@@ -150,8 +156,7 @@ def split_of(document_id: str, held_out: float, validation: float = 0.0) -> str:
         held_out: fraction of the documents that results are reported on.
         validation: fraction that settings are chosen with. No document is in both.
     """
-    digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
-    place = int.from_bytes(digest, "big") / 2.0**64
+    place = held_out_above(document_id)
     if place < held_out:
         return HELD_OUT
     return VALIDATION if place < held_out + validation else TRAIN

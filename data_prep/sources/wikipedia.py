@@ -220,9 +220,10 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Do
 
     site: the wiki that the page is from.
     """
-    title, wikitext = page.findtext("title", ""), page.findtext("revision/text", "")
+    title, namespace = page.findtext("title", ""), page.findtext("ns", "")
+    wikitext = page.findtext("revision/text", "")
     reason = None
-    if page.findtext("ns") != "0":
+    if not site.has_article(title, namespace):
         reason = "not an article"
     elif page.find("redirect") is not None or site.redirect.match(wikitext):
         reason = "redirect"

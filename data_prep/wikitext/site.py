@@ -84,6 +84,7 @@ class Site:
         months: names of the months; empty if they are not known.
         named: matches the names of templates that show their own name; None if there are none.
         templates: template name -> its pattern in `languages.toml`.
+        namespaces: normalised names of all but that of articles, as the export's header lists them.
     """
 
     language: str
@@ -97,6 +98,14 @@ class Site:
     months: tuple[str, ...] = ()
     named: re.Pattern[str] | None = None
     templates: Mapping[str, str] = field(default_factory=dict, hash=False)
+    namespaces: frozenset[str] = frozenset()
+
+    def has_article(self, title: str, namespace: str) -> bool:
+        """Whether a page is in the namespace of articles, "0". Old exports (schema 0.3 and 0.4) do not name it: ""."""
+        name, colon, _ = title.partition(":")
+        return namespace in ("0", "") and (
+            bool(namespace) or not colon or (bool(self.namespaces) and template_name(name) not in self.namespaces)
+        )
 
     def lists_meanings(self, title: str, wikitext: str) -> bool:
         """Whether a page is a list of the meanings of its title.
@@ -131,12 +140,13 @@ def read_table(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
+def site_of(language: str, hidden: Iterable[str] = (), namespaces: Iterable[str] = ()) -> Site:
     """Returns the site of a language. A language without a table has the English words and the header's names.
 
     Args:
         language: code of the language.
         hidden: the names of the hidden namespaces, from the export's header.
+        namespaces: the names of all but that of articles, from there.
     """
     table, general = read_table("languages.toml"), read_table("mediawiki.toml")
     of_mediawiki = general.get(closest(language, general), {})
@@ -167,6 +177,7 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
         templates={
             template_name(name): pattern for pattern, names in words.get("templates", {}).items() for name in names
         },
+        namespaces=frozenset(map(template_name, namespaces)),
     )
 
 
@@ -185,9 +196,9 @@ def read_site(head: bytes, language: str | None = None) -> Site:
             English.
     """
     text = head.decode(errors="replace")
-    names = _HEADER_NAMESPACE.findall(text)
-    hidden = tuple(html.unescape(name) for key, name in names if int(key) in HIDDEN_NAMESPACES)
-    return site_of(language or language_of(text), hidden)
+    names = {int(key): html.unescape(name) for key, name in _HEADER_NAMESPACE.findall(text) if int(key) != 0}
+    hidden = tuple(name for key, name in names.items() if key in HIDDEN_NAMESPACES)
+    return site_of(language or language_of(text), hidden, tuple(names.values()))
 
 
 def language_of(header: str) -> str:

@@ -227,10 +227,34 @@ def test_a_document_type_inside_a_page_is_an_error_of_that_page(tmp_path: Path) 
     ]
 
 
+OLD_HEAD = (
+    '<mediawiki version="0.3" xml:lang="de"><siteinfo><sitename>W</sitename><namespaces>'
+    '<namespace key="-1">Spezial</namespace><namespace key="0" /><namespace key="1">Diskussion</namespace>'
+    '<namespace key="3">Benutzer_Diskussion</namespace><namespace key="4">Wikipedia</namespace>'
+    "</namespaces></siteinfo>"
+)
+
+
+@pytest.mark.parametrize(
+    ("title", "is_article"),
+    [
+        *(("Berlin", True), ("Diskussion", True), ("Star Trek: Enterprise", True), ("2001: Odyssee", True)),
+        *((":Ding", True), ("Diskussion:Berlin", False), ("diskussion:Berlin", False), ("Wikipedia:Hilfe", False)),
+        *(("Benutzer Diskussion:A", False), ("Spezial:B", False), ("Wikipedia : Hilfe", False)),
+    ],
+)
+def test_an_old_export_names_no_namespace_but_its_header_does(tmp_path: Path, title: str, is_article: bool) -> None:
+    page = f"<page><title>{title}</title><id>1</id><revision><text>Abc def ghi jkl mno.</text></revision></page>"
+    (tmp_path / "a.xml").write_text(f"{OLD_HEAD}{page}</mediawiki>")
+    source = Wikipedia([tmp_path / "a.xml"], 1 << 20)
+    (item,) = source.read(source.units[0])
+    assert item == (Document("1", title, "Abc def ghi jkl mno.") if is_article else Skipped(title, "not an article"))
+
+
 @pytest.mark.parametrize("mark", ["{{a|", "[[a|", "{{a|[[b|"])
 def test_a_page_that_is_nested_without_end_is_skipped(mark: str) -> None:
     def page(count: int) -> ElementTree.Element:
-        text = f"<title>A</title><ns>0</ns><revision><text>{mark * count}It is one.</text></revision>"
+        text = f"<title>A</title><revision><text>{mark * count}It is one.</text></revision>"
         return parse_page(f"<page>{text}</page>".encode())
 
     deep = MAX_NESTING // len(re.findall(r"\{\{|\[\[", mark))
