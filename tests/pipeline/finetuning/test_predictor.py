@@ -94,9 +94,6 @@ def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
     error = capsys.readouterr().err
     assert "--run me/none: there is no such directory, and the hub gives no model" in error
     assert error.count("\n") == 1
-    (tmp_path / "me" / "small-2").mkdir(parents=True)
-    assert predict.main(["--run", "me/smal-2", *line, "none.csv"]) == 2
-    assert "there is no such directory (did you mean me/small-2?), and the hub" in capsys.readouterr().err
 
 
 @pytest.mark.slow
