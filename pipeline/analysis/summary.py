@@ -1,11 +1,14 @@
-"""The table of one run, and its speed."""
+"""The table of one run, its speed, and a picture of its curves."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
+from common.files.atomic import replacing
+from common.files.places import check_directory
 from common.text import quantity
 from pipeline.analysis.comparison import TaskRun, read_run
 from pipeline.checkpoint.results import RESULTS
@@ -15,8 +18,14 @@ from pipeline.settings.settings_file import read_settings
 from pipeline.training import metrics_file
 from pipeline.training.evaluations import parts_of
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _OF_HELD_OUT = ("mlm_loss", "mlm_unigram_entropy", "mlm_accuracy", "predictions")
 """What each held-out set has, whatever the objective."""
+SIZE, DOTS_PER_INCH = (10, 4), 100
+_MARK = "albert-pretraining curves"
+"""Stands in each picture, in the field Software: only such a file is replaced."""
 
 
 def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
@@ -33,10 +42,15 @@ def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
     return tokens / seconds if seconds else None
 
 
-def summarise(directory: Path, export: Path) -> str:
+def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     """A short table of a run. Of pre-training: its last evaluation, its speed, and its files; see `_of_fine_tuning`.
 
-    UserError: the directory holds no run, a fine-tuning run that has not ended, or no evaluation on held-out rows.
+    Args:
+        export: where the exported model is.
+        curves: where a picture of the curves is, if there is one.
+    Raises:
+        UserError: the directory holds no run, a fine-tuning run that has not ended, or a run without an evaluation on
+            held-out rows.
     """
     if (directory / RESULTS).exists():
         return _of_fine_tuning(read_run(directory))
@@ -55,15 +69,14 @@ def summarise(directory: Path, export: Path) -> str:
 
     step = max(training[-1]["step"], evaluations[-1]["step"])
     rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
-    newest = {
-        key: last(key) for key in dict.fromkeys(key for record in evaluations for key in record if key != "split")
-    }
+    newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
     for name, metrics in parts_of(newest, names_of_held_out(settings)).items():
         metrics_file.check_numbers(directory, metrics, _OF_HELD_OUT)
         rows |= _of_held_out(name or "held-out", metrics, settings.objective)
     rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.engine.precision}"
     rows["time"] = f"{last('seconds', training):.0f} s on {quantity(settings.engine.world_size, 'rank')}"
     rows |= {"run": str(directory), "exported model": str(export)}
+    rows |= {} if curves is None else {"curves": str(curves)}
     return "\n".join([*_lines(rows), "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])
 
 
@@ -110,3 +123,60 @@ def _of_fine_tuning(run: TaskRun) -> str:
 
 def _lines(rows: Mapping[str, object]) -> list[str]:
     return [f"{name:<24}{value}" for name, value in rows.items()]
+
+
+def draw_curves(run: Path, file: Path) -> None:
+    """Writes `curves_of` a run as a PNG. Raises UserError: see there, or `file` exists and is no such picture."""
+    check_directory(file.parent, "--curves")
+    if not file.parent.is_dir():
+        raise UserError(f"--curves {file}: there is no directory {file.parent}; make it")
+    if os.path.lexists(file) and not (file.is_file() and _MARK.encode() in file.read_bytes()[:1000]):
+        raise UserError(f"--curves {file} exists and is no picture of this command; choose another name")
+    figure = curves_of(run)
+    with replacing(file) as temporary:
+        figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png", metadata={"Software": _MARK})
+
+
+def curves_of(run: Path) -> "Figure":
+    """The MLM loss, and the accuracy of the sentence task with its 95 % interval, over the steps.
+
+    Raises:
+        UserError: the directory holds no pre-training run, or no record of training.
+    """
+    os.environ["MPLBACKEND"] = "agg"  # no display is needed; one that matplotlib does not know is an error
+    import matplotlib  # half a second that a table need not wait
+    from matplotlib.figure import Figure
+
+    matplotlib.use("agg")
+    settings = read_settings(run)
+    training, evaluations = (metrics_file.read_records(run, split) for split in ("train", "eval"))
+    if not isinstance(settings, PretrainSettings) or not training:
+        raise UserError(f"{run} has no curves: it is no pre-training run, or has logged no step")
+    figure = Figure(figsize=SIZE, layout="constrained")
+    losses, accuracies = figure.subplots(1, 2)
+    losses.plot(*_points(training, "mlm_loss"), label="training")
+    losses.set(xlabel="steps", ylabel="MLM loss (nats)")
+    for number, name in enumerate(names_of_held_out(settings) or ("",)):
+        prefix, held_out = f"{name}/" * (number > 0), f"held out{name and f', {name}'}"
+        (line,) = losses.plot(*_points(evaluations, f"{prefix}mlm_loss"), marker="o", label=held_out)
+        color = line.get_color()
+        if entropies := _points(evaluations, f"{prefix}mlm_unigram_entropy")[1]:
+            entropy = "unigram entropy" if number == 0 else None
+            losses.axhline(entropies[-1], linestyle="--", color=color, alpha=0.5, label=entropy)
+        key = f"{prefix}{settings.objective}_accuracy"
+        steps, middle, low, high = _points(evaluations, key, f"{key}_low", f"{key}_high")
+        reach = [[at - end for at, end in zip(middle, low)], [end - at for at, end in zip(middle, high)]]
+        interval = f"{held_out}, with its 95 % interval"
+        accuracies.errorbar(steps, middle, yerr=reach, marker="o", capsize=3, color=color, label=interval)
+    accuracies.axhline(0.5, linestyle="--", color="gray", label="chance")
+    accuracies.set(xlabel="steps", ylabel=f"{settings.objective.upper()} accuracy")
+    for axes in (losses, accuracies):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    return figure
+
+
+def _points(records: list[dict[str, float]], *names: str) -> list[list[float]]:
+    """The steps, and the values by name, of the records that have all these numbers."""
+    having = [record for record in records if all(record.get(name) is not None for name in names)]
+    return [[record[name] for record in having] for name in ("step", *names)]

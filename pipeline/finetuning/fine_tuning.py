@@ -157,6 +157,10 @@ class FineTuning(TrainingTask):
         if task.columns is not None and task.labels:
             shown = ", ".join(map(repr, task.labels[:20]))
             lines.append(f"labels: {shown}{', ...' if len(task.labels) > 20 else ''}")
+            if len({label.casefold() for label in task.labels}) < len(task.labels):
+                lines.append("note: some labels differ in capitals only; is each a class of its own?")
+            if note := task.kind.note(task.labels):
+                lines.append(f"note: {note}")
         return lines
 
     def details(self) -> list[str]:

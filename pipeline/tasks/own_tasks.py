@@ -76,11 +76,14 @@ class Head:
     Attributes:
         finetuning_task: its name; None after pre-training, and in most published models.
         id2label: the names of the outputs; None if they are not recorded.
+        architectures, problem_type: as `transformers` calls them.
         fine_tuning: in exports of this project, what settings.json of the run said of the task.
     """
 
     finetuning_task: str | None = None
     id2label: dict[str, Any] | None = None
+    architectures: list[str] | None = None
+    problem_type: str | None = None
     fine_tuning: TaskRecord | None = None
 
     @property
@@ -141,6 +144,8 @@ def _files_in(directory: Path) -> dict[str, Path]:
 
 def make_task(name: str, record: OwnRecord) -> Task:
     """The task that a record describes. Raises ValueError if it cannot be."""
+    if record.kind not in KINDS:
+        raise ValueError(f"own_task has kind {record.kind!r}, which is none of {', '.join(KINDS)}")
     kind = KINDS[record.kind]
     return Task(
         name,
@@ -173,11 +178,31 @@ def task_of(name: str, record: OwnRecord | None, source: Path) -> Task:
 
 
 def task_of_head(head: Head, source: Path) -> Task | None:
-    """The task of an export in `source`; None if it has no head of a task. UserError: a record that cannot be."""
+    """The task of an export or a published model in `source`; None if it has no head of a task.
+
+    An export of this version has the record of its run. Of any other model the class in `transformers` tells the kind,
+    and the columns are the kind's defaults.
+
+    Raises UserError for a record that cannot be.
+    """
     if head.fine_tuning is not None:
         return task_of(head.fine_tuning.task, head.fine_tuning.own_task, source)
     known = TASKS.get(head.finetuning_task or "")
-    return known if known is not None and head.labels in (None, known.labels) else None
+    if known is not None and head.labels in (None, known.labels):
+        return known
+    labels = ("LABEL_0", "LABEL_1") if head.labels is None else head.labels  # `transformers` leaves its defaults out
+    problem = head.problem_type or ("regression" if len(labels) == 1 else "single_label_classification")
+    classes = [name.replace("Bert", "Albert") for name in head.architectures or ()]
+    for kind in KINDS.values():
+        if kind.architecture in classes and kind.problem_type in ("", problem) and kind.own_tasks:
+            columns = next(iter(kind.own_tasks.values()))
+            outputs = () if kind.uses_span_limits else labels
+            record = OwnRecord(kind.name, outputs, columns)
+            try:
+                return make_task(kind.name, record)
+            except ValueError as error:
+                raise UserError(f"{source}: {error}; name another model") from None
+    return None
 
 
 def check_name(name: str) -> str:

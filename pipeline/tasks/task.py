@@ -221,6 +221,10 @@ class Kind(ABC):
         """The metrics of a task on own files; the first one chooses the best step."""
         raise NotImplementedError
 
+    def note(self, labels: Sequence[str]) -> str:
+        """What a person should know of how a task on own files is scored; "" for nothing."""
+        return ""
+
     @abstractmethod
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> Any:
         """The example in a row of a table. Raises UserError, with file and line, for broken content."""

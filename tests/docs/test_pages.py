@@ -61,6 +61,7 @@ SMALLER = {
     "--steps 12500": "--steps 3",
     "--steps 2400": "--steps 3",
     "--steps 800": "--steps 3",
+    "--input HuggingFaceFW/fineweb-edu --subset sample-10BT": "--input web",
     "runs/base-squad2": "runs/answers",  # a task on own files has the same model
     "--input - ": "--input new.csv ",  # tests/pipeline/finetuning/test_prediction.py has the pipe
     # Names in capitals are the reader's.
@@ -133,6 +134,9 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
     texts = ["\n\n".join(" ".join(sentences(rng, 10)) for _ in range(5)) for _ in range(40)]
     for number, text in enumerate(texts):
         (root / "gutenberg" / f"{number}.txt").write_text(text)
+    (root / "web").mkdir()
+    rows = ({"id": f"page-{number}", "score": number % 5, "text": text} for number, text in enumerate(texts))
+    (root / "web" / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for language in ("en", "de"):
         (root / f"{language}wiki-latest-pages-articles.xml.bz2").write_bytes(export_of(language, texts))
     published = trained_models.export(root / "albert-base-v2", corpus.vocabulary)

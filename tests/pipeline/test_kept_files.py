@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from data_prep import __main__ as data_prep_command
+from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.tokenizer_json import tokenizer_files
 from model import huggingface
 from pipeline import evaluate, export, finetune, pretrain
 from pipeline.sharing.trained_run import open_run
@@ -45,7 +47,7 @@ def made(corpus, tmp_path_factory):
     """Inputs of every command: a run, an export, fine-tuning runs, tasks, text."""
     root = tmp_path_factory.mktemp("made")
     run = runs.pretraining(root / "run", corpus.vocabulary)
-    huggingface.save(open_run(run).load(), root / "export", corpus.vocabulary)
+    huggingface.save(open_run(run).load(), root / "export", tokenizer_files(load_vocabulary(corpus.vocabulary), 128))
     for number in range(2):
         tuned = made_runs.finetuning(root / "tuned" / f"rte-{number}", "rte", "x", {})
         made_runs.logits(tuned, "dev", 15, 5)

@@ -21,7 +21,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from pipeline.tasks.files.rows import Columns, Labelling
-from pipeline.tasks.files.tables import Row, Table, read_text
+from pipeline.tasks.files.tables import Row, Table, dataset_rows, read_text
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Examples, Task, TaskFiles
 
@@ -80,27 +80,38 @@ class GlueFiles(TaskFiles):
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
         """See `TaskFiles.read`. Each split is one file."""
         (path,) = files
-        lines = read_text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
-        columns, first = tuple(lines[0].split("\t")), 2
-        if self.columns is not None and not set(self.texts) <= set(columns):  # no header
-            columns, first = self.columns, 1
+        columns, lines, first = self._lines(path)
         for_submission = _is_for_submission(split)
         kept = {*self.texts, self.label, *([self.index] if for_submission else [])} & set(columns)
         rows: list[Row] = []
         numbers, ids = [], []
-        for number, line in enumerate(lines[first - 1 :], start=first):
+        for place, line in enumerate(lines):
             cells = line.split("\t")
+            if len(cells) > len(columns):  # a tab inside a text: all that follows it is in the wrong column
+                fault = f"{len(cells)} cells instead of {len(columns)}; remove the tab in a text"
+                raise UserError(f"{path}, line {first + place}: {fault}")
             row = {name: cell for name, cell in zip(columns, cells) if name in kept}
-            if row.keys() == kept and len(cells) <= len(columns):
+            if row.keys() == kept:
                 rows.append(row)
-                numbers.append(number)
-                ids.append(str(number - first))  # in the file, with the rows that are left out
-            elif for_submission or len(cells) > len(columns) or not self.may_lack_columns:
-                raise UserError(f"{path}, line {number}: {len(cells)} cells instead of {len(columns)}; correct it")
+                numbers.append(first + place)
+                ids.append(str(place))  # in the file, with the rows that are left out
+            elif for_submission or not self.may_lack_columns:
+                fault = f"fewer than {len(columns)} columns; correct or remove it"
+                raise UserError(f"{path}, line {first + place}: {fault}")
         if not rows:
             raise UserError(f"{path} holds no example; get the file again")
         table = Table(str(path), columns, rows, numbers, ids=ids, is_official=True)
         return _read_examples(task, split, table, self.table_columns, self.index)
+
+    def _lines(self, path: Path) -> tuple[tuple[str, ...], list[str], int]:
+        """The columns of a file, its lines behind the header, and the number of the first of them."""
+        lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
+        while lines and not lines[-1]:
+            lines.pop()
+        columns = tuple(lines[0].split("\t")) if lines else ()
+        if self.columns is not None and not set(self.texts) <= set(columns):
+            return self.columns, lines, 1
+        return columns, lines[1:], 2
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         columns = _columns(self.hub_texts or self.texts)
@@ -108,7 +119,7 @@ class GlueFiles(TaskFiles):
         # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.
         order = tuple(names) if set(names) == set(task.labels) else self.hub_order or task.labels
         order = () if task.kind.predicts_numbers else order
-        named = [{**row, "label": _label_of(row.get("label"), order)} for row in rows]
+        named = [{**row, "label": _label_of(row.get("label"), order)} for row in dataset_rows(rows, place)]
         table = Table(place, tuple(rows.column_names), named, range(len(named)), "row", is_official=True)
         return _read_examples(task, split, table, columns, "idx")
 
@@ -137,7 +148,14 @@ def _read_examples(task: Task, split: str, table: Table, columns: Columns, index
         ids = [_index_of(str(row[index]), table.place(number)) for number, row in enumerate(table.rows)]
         table = dataclasses.replace(table, ids=ids)
     labelling: Labelling = "optional" if _is_for_submission(split) else "required"
-    return task.kind.read_examples(table, columns, task.labels, labelling)
+    examples = task.kind.read_examples(table, columns, task.labels, labelling)
+    low, high = task.value_range
+    for number, example in enumerate(examples if task.kind.predicts_numbers else ()):
+        if example.label is not None and not low <= example.label <= high:
+            raise UserError(
+                f"{table.place(number)}: the score {example.label:g} is no number from {low:g} to {high:g}; correct it"
+            )
+    return examples
 
 
 def _label_of(value: Any, order: Sequence[str]) -> Any:

@@ -1,7 +1,7 @@
 """SQuAD and RACE, questions about passages: official files, data sets on the hub, and submissions.
 
 The official files of SQuAD are one JSON object each. Those of RACE are train, dev and test, each with middle/ and high/
-and one passage in each file.
+and one passage in each file. JSON Lines with one passage of RACE in each line are also read.
 """
 
 import json
@@ -17,11 +17,12 @@ from common.files import atomic
 from common.files.json_files import check_as
 from data_prep.sources.opening import visible_files
 from pipeline.tasks.files.rows import Columns
-from pipeline.tasks.files.tables import Row, Table, load_json, read_text
+from pipeline.tasks.files.tables import Row, Table, dataset_rows, load_json, read_text
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Examples, Task, TaskFiles
 
+VERSIONS = ("v1.1", "v2.0")
 _REMEDY = "check --data and --task"
 
 
@@ -43,7 +44,11 @@ class _SquadFile:
 
 @dataclass(frozen=True)
 class SquadFiles(TaskFiles):
-    """The layout of SQuAD: SPLIT-VERSION.json, or SPLIT.json, for train, dev and test; VERSION is v1.1 or v2.0."""
+    """The layout of SQuAD: train*.json, dev*.json and test*.json.
+
+    Attributes:
+        version: one of `VERSIONS`, as in the name of an official file (train-v2.0.json).
+    """
 
     version: str
 
@@ -54,11 +59,22 @@ class SquadFiles(TaskFiles):
         return ("squad", "SQuAD", f"squad{self.version[1]}", ".")
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
-        splits = {}
+        """See `TaskFiles.find`. Files that name the version are preferred to files that name none.
+
+        Raises UserError if several files fit a split and none of them has the official name.
+        """
+        splits: dict[str, list[Path]] = {}
         for split in ("train", "dev", "test"):
-            places = (directory / f"{split}-{self.version}.json", directory / f"{split}.json")
-            if files := [path for path in places if path.is_file()]:
-                splits[split] = files[:1]
+            files = sorted(directory.glob(f"{split}*.json"))
+            of_version = [path for path in files if self.version in path.name]
+            of_no_version = [path for path in files if not any(version in path.name for version in VERSIONS)]
+            fitting = of_version or of_no_version
+            official = [path for path in fitting if path.stem in (f"{split}-{self.version}", split)]
+            if len(fitting) > 1 and not official:
+                names = ", ".join(path.name for path in fitting)
+                raise UserError(f"{directory} has several files for split {split} of {task.name}: {names}; keep one")
+            if fitting:
+                splits[split] = [(official or fitting)[0]]
         return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
@@ -78,7 +94,7 @@ class SquadFiles(TaskFiles):
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         """See `TaskFiles.read_dataset`. The columns are those of the data sets "squad" and "squad_v2"."""
-        return self._examples(task, place, tuple(rows.column_names), list(rows), "row")
+        return self._examples(task, place, tuple(rows.column_names), list(dataset_rows(rows, place)), "row")
 
     def _examples(self, task: Task, source: str, columns: tuple[str, ...], rows: Sequence[Row], unit: str) -> Examples:
         ids = [str(row.get("id")) for row in rows]
@@ -113,7 +129,7 @@ class _RacePassage:
 
 
 class RaceFiles(TaskFiles):
-    """The files of RACE: SPLIT/**/*.txt."""
+    """The files of RACE: SPLIT/**/*.txt, or SPLIT*.jsonl."""
 
     archives = ("race", "RACE", ".")
     table_columns = Columns("article", "question", "answer", ("options",))
@@ -121,12 +137,22 @@ class RaceFiles(TaskFiles):
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
         splits = {}
         for split in ("train", "dev", "test"):
-            if texts := [path for path, _ in visible_files(directory / split, re.compile(r"\.txt$").search)]:
-                splits[split] = sorted(texts, key=_order)
+            texts = [path for path, _ in visible_files(directory / split, re.compile(r"\.txt$").search)]
+            files = sorted(texts, key=_order) or sorted(directory.glob(f"{split}*.jsonl"))
+            if files:
+                splits[split] = files
         return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
-        examples = [question for path in files for question in _questions(task, path)]
+        examples: list[Any] = []
+        for path in files:
+            text, name = read_text(path), f"{path.parent.name}{path.stem}"
+            parts = [(1, text, name)]
+            if path.suffix == ".jsonl":
+                lines = enumerate(text.split("\n"), start=1)
+                parts = [(number, line, f"{path.stem}-{number}") for number, line in lines if line.strip()]
+            for number, part, name in parts:
+                examples += _questions(task, load_json(part, path, number), str(path), number, name)
         if not examples:
             raise UserError(f"{files[0].parent} holds no question of RACE; get the files again")
         return examples
@@ -135,7 +161,7 @@ class RaceFiles(TaskFiles):
         """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
         asked: Counter[str] = Counter()  # the questions of each passage so far
         ids = []
-        questions = list(rows)
+        questions = list(dataset_rows(rows, place))
         for row in questions:
             name = str(row.get("example_id"))
             ids.append(_question_id(name, asked[name]))
@@ -158,20 +184,20 @@ def _question_id(passage: str, number: int) -> str:
     return f"{passage.removesuffix('.txt')}-{number}"  # the official files hold their own names, "high19088.txt"
 
 
-def _questions(task: Task, path: Path) -> Examples:
-    """The questions of the passage in a file."""
-    passage = check_as(load_json(read_text(path), path), _RacePassage, path, _REMEDY, extra="ignore")
+def _questions(task: Task, content: Any, source: str, number: int, name: str) -> Examples:
+    """The questions of the passage in line `number` of a file. `name` is that of a passage that has no id."""
+    place = f"{source}, line {number}"
+    passage = check_as(content, _RacePassage, place, f"{_REMEDY}, or remove it", extra="ignore")
     answers: Sequence[str | None] = passage.answers or [None] * len(passage.questions)
     if not len(passage.options) == len(answers) == len(passage.questions):
-        raise UserError(f"{path}: the numbers of questions, options and answers differ; remove the passage")
+        raise UserError(f"{place}: the numbers of questions, options and answers differ; remove the passage")
     rows = [
         {"article": passage.article, "question": question, "options": options, "answer": answer}
         for question, options, answer in zip(passage.questions, passage.options, answers)
     ]
-    name = f"{path.parent.name}{path.stem}" if passage.id is None else str(passage.id)
-    ids = [_question_id(name, index) for index in range(len(rows))]
+    ids = [_question_id(str(name if passage.id is None else passage.id), index) for index in range(len(rows))]
     columns = ("article", "question", "options", "answer")
-    table = Table(str(path), columns, rows, [1] * len(rows), ids=ids, is_official=True)
+    table = Table(source, columns, rows, [number] * len(rows), ids=ids, is_official=True)
     return task.kind.read_examples(table, RaceFiles.table_columns, task.labels, "optional")
 
 

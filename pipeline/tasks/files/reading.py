@@ -38,7 +38,11 @@ def read(task: Task, data: str) -> Splits:
 
 
 def _read_dataset(task: Task, name: str) -> Splits:
-    """All splits of the data set `name`: a name on the hub, or a directory."""
+    """All splits of the data set `name`: a name on the hub, or a directory.
+
+    Raises:
+        UserError: the data set cannot be opened, for the library's reason, or lacks a column of the task.
+    """
     files = task.files
     if files is None:
         raise UserError(f"--data {name} holds no file of task {task.name}; name the directory with its train split")
@@ -62,7 +66,14 @@ def _read_dataset(task: Task, name: str) -> Splits:
 
 
 def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
-    """The splits of a data set, or its files, by our names, from our name of each. UserError: one occurs twice."""
+    """The splits of a data set, or its files, by our names.
+
+    Args:
+        names: our name of each.
+        data: the data set, for messages.
+    Raises:
+        UserError: two have the same name of ours, such as "validation" and "dev".
+    """
     splits: dict[str, str] = {}
     for split, ours in names.items():
         if ours in splits:
@@ -72,11 +83,14 @@ def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
 
 
 def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:
-    """The splits of a data set in a directory or on the hub, by name. UserError gives the library's reason.
+    """The splits of a data set by name (`datasets.DatasetDict`).
 
     Args:
+        name: a directory, or a name on the hub.
         load: loads it from the hub, given the names of its subsets.
         before: what was tried before, for messages.
+    Raises:
+        UserError: it cannot be opened, for the library's reason.
     """
     if not Path(name).exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
         raise UserError(f"--data {name} does not exist; name a directory, or a data set as the hub has it")

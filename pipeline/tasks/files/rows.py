@@ -1,5 +1,6 @@
 """Turns the rows of a table into examples, by the columns that the user names, and finds the labels in them."""
 
+import decimal
 import math
 import re
 import unicodedata
@@ -14,6 +15,8 @@ MAX_LABELS = 1000
 """A column with more different values is no label."""
 MAX_NAMED = 10
 """Labels that a message names."""
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 Labelling = Literal["required", "optional", "ignored"]
 """What is done with the column of labels: training and dev rows need one, test rows may have one."""
@@ -75,7 +78,7 @@ class ExampleRow:
 
     def _check_text(self, value: Any, name: str) -> str:
         if not isinstance(value, str):
-            raise self.mistake(f"{name} is {value!r:.80}, not a text; correct it, or name another column")
+            raise self.mistake(f"{name} is {value!r:.80}, not a text; correct it, or check --data and --task")
         return value
 
     def check_list(self, column: str, value: Any) -> Sequence[Any]:
@@ -87,7 +90,10 @@ class ExampleRow:
     def name_of(self, value: Any) -> str | None:
         """The name of one label, see `name_of`; None for a missing one, which only test rows may have."""
         if isinstance(value, (list, tuple, dict)):
-            raise self.mistake(f"column {self.columns.label!r} holds {value!r:.80}, which is no single label")
+            raise self.mistake(
+                f"column {self.columns.label!r} holds {value!r:.80}, which is no single label; correct it, "
+                "or check --task and --label-column"
+            )
         name = name_of(value)
         if name is None and self._needs_label:
             raise self.mistake(f"column {self.columns.label!r} is empty; fill it, or remove the row")
@@ -101,7 +107,9 @@ class ExampleRow:
         if name not in labels:
             known = ", ".join(f"{label!r:.80}" for label in labels[:MAX_NAMED])
             more = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
-            raise self.mistake(f"the label {name!r:.80} is none of {known}{more}; correct it, or the training rows")
+            raise self.mistake(
+                f"the label {name!r:.80} is none of {known}{more}; correct it, or check --task and the training rows"
+            )
         return labels.index(name)
 
     def number(self) -> float | None:
@@ -110,7 +118,10 @@ class ExampleRow:
             return None
         number = number_of(self.label)
         if not abs(number) <= 1e18:  # fp32 adds up their squares
-            raise self.mistake(f"column {self.columns.label!r} holds {self.label!r:.80}, which is no number")
+            raise self.mistake(
+                f"column {self.columns.label!r} holds {self.label!r:.80}, which is no number; correct it, "
+                "or use --task classification"
+            )
         return number
 
 
@@ -129,10 +140,14 @@ def name_of(value: Any) -> str | None:
 
 
 def number_of(value: Any) -> float:
-    """The number that a cell holds, also as text; NaN for anything else."""
+    """The number that a cell holds, also as text in ASCII digits; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | decimal.Decimal):
+        return math.nan
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+        return math.nan
     try:
-        return math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
+        return float(value)
+    except OverflowError:
         return math.nan
 
 
@@ -143,13 +158,18 @@ def rows_of(table: Table, columns: Columns, labelling: Labelling = "required") -
 
 def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
     """Raises UserError if the table lacks a column that is read; the line names those that are there."""
-    named = [("--text-column", columns.text), ("--second-text-column", columns.second_text)]
-    named += [("--choice-columns", name) for name in columns.choices]
-    named += [("--label-column", columns.label)] if labelled else []
-    for flag, name in named:
-        if name is not None and name not in table.columns:
+    flags: dict[str, Sequence[str | None]] = {
+        "text": [columns.text],
+        "second-text": [columns.second_text],
+        "choice": columns.choices,
+    }
+    flags |= {"label": [columns.label]} if labelled else {}
+    for flag, names in flags.items():
+        if lost := [name for name in names if name is not None and name not in table.columns]:
+            flag = f"--{flag}-column{'s' if flag == 'choice' else ''}"
             raise UserError(
-                f"{table.source} has no column {name!r}; it has {', '.join(table.columns)}; name the column with {flag}"
+                f"{table.source} has no column {lost[0]!r}; it has {', '.join(table.columns)}; check --task, or name "
+                f"the column with {flag}"
             )
 
 
@@ -168,11 +188,16 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
     names = set(given)
     for row in () if given else rows_of(table, columns, "optional"):
         names.update(name for value in values_of(row) if (name := row.name_of(value)) is not None)
-    if not 2 <= len(names) <= MAX_LABELS:
-        shown = ", ".join(map(repr, sorted(names)[:2]))
+    if len(names) < len(given):
         raise UserError(
-            f"{table.source}: column {columns.label!r} holds {len(names):,} different labels ({shown}), and a task "
-            f"needs 2 to {MAX_LABELS:,}; check --label-column"
+            f"{table.source}: two classes of column {columns.label!r} differ in blanks or spelling only: "
+            f"{', '.join(map(repr, table.class_names[columns.label]))}; rename one"
+        )
+    if not 2 <= len(names) <= MAX_LABELS:
+        count = f"{len(names):,} different labels" if len(names) > 1 else f"only the label {max(names, default='')!r}"
+        raise UserError(
+            f"{table.source}: column {columns.label!r} holds {count if names else 'no label'}, and a task needs 2 to "
+            f"{MAX_LABELS:,}; check --label-column"
         )
     are_numbers = all(re.fullmatch("-?[0-9]{1,19}", name) for name in names)
     return given or tuple(sorted(names, key=lambda name: (int(name) if are_numbers else 0, name)))

@@ -16,7 +16,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ Row = Mapping[str, Any]
 
 MAX_FILE_BYTES = 512 << 20
 """The largest task of the paper has 80 MB."""
+MAX_DECODED_BYTES = 2 << 30
+MAX_ROWS = 50_000_000
 _MAX_CELL = 1 << 30
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -75,12 +77,11 @@ def read_table(path: Path, named: Sequence[str | None] = (), only_these: bool = 
     ending = path.suffix.lower()
     if ending not in READERS:
         raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
+    by_number = any(name is not None and name.isdecimal() for name in named)
     if ending == ".parquet":
         table = _parquet(path, named if only_these else None)
-    elif ending == ".conll":
-        table = _conll(path, any(name is not None and name.isdecimal() for name in named))
     else:
-        table = READERS[ending](path)
+        table = _conll(path, by_number) if ending == ".conll" else READERS[ending](path)
     if not table.rows:
         raise UserError(f"{path} holds no row; name another file")
     return table
@@ -164,19 +165,37 @@ def _separated(path: Path, delimiter: str | None) -> Table:
 
 
 def _parquet(path: Path, wanted: Sequence[str | None] | None = None) -> Table:
-    """Reads the columns `wanted`, or all."""
+    """Reads the columns `wanted`, or all. The decoded size is bounded, because equal values need no space in a file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    content = read_bytes(path, "check the name", MAX_FILE_BYTES)
+    rows: list[Row] = []
+    size = 0
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(pa.BufferReader(content))
         names = file.schema_arrow.names
         _refuse_repeated(names, str(path))
-        table = file.read(None if wanted is None else [name for name in names if name in wanted])
-        table.validate(full=True)
-        return Table(str(path), tuple(names), table.to_pylist(), range(len(table)), "row")
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        for batch in file.iter_batches(
+            256, columns=None if wanted is None else [name for name in names if name in wanted]
+        ):
+            size += batch.nbytes
+            if size > MAX_DECODED_BYTES or len(rows) > MAX_ROWS:
+                raise UserError(
+                    f"{path} has more than {MAX_DECODED_BYTES:,} bytes of values or {MAX_ROWS:,} rows; cut it"
+                )
+            rows += _values(batch)
+    except UserError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
         raise UserError(f"{path} is no readable Parquet file ({one_line(error)}); write it again") from None
+    return Table(str(path), tuple(names), rows, range(len(rows)), "row")
+
+
+def _values(values: Any) -> list[Row]:
+    """The rows of an Arrow table or batch as Python values. Raises ValueError or OverflowError for damaged content."""
+    values.validate(full=True)
+    return list(values.to_pylist())
 
 
 def _refuse_repeated(columns: Sequence[str], place: str) -> None:
@@ -186,38 +205,71 @@ def _refuse_repeated(columns: Sequence[str], place: str) -> None:
         raise UserError(f"{place}: two columns are called {name!r:.80}; rename one")
 
 
-def _conll(path: Path, by_number: bool = False) -> Table:
-    """One token in each line: the first word is the token, and the last one its tag.
+CONLL_U = ("id", "tokens", "lemma", "tags", "xpos", "feats", "head", "deprel", "deps", "misc")
+"""Our names of the columns of CoNLL-U; those of the form and of the universal part of speech are our defaults."""
+_COUNT = re.compile(r"\d+(?:[-.]\d+)?(?=\t|$)")
+_TAG = re.compile(r"[Oo]|[BIESLUMWbi][-_].+|.+[-_][BIESLUMW]")
 
-    In CoNLL-U, of ten columns with tabs between them, they are the second and the fourth. `by_number` calls all columns
-    by their numbers. Lines that begin with "# " before a sentence, and those of -DOCSTART-, are left out.
+
+def _conll(path: Path, by_number: bool = False) -> Table:
+    """One token in each line. Comments and lines with -DOCSTART- are left out.
+
+    The first word of a line is the token, and the last one its tag, unless this is not clear: see `_conll_columns`.
     """
+    text = read_text(path)
+    of_tokens = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
+    is_conll_u = len(of_tokens) > 0 and all(line.count("\t") == 9 and _COUNT.match(line) for line in of_tokens)
+    # A token may have other blanks, such as one that does not break; one of CoNLL-U may have any.
+    split = re.compile(r"[^\t\r]+" if is_conll_u else r"[^ \t\r]+").findall
+    lines = [split(line) for line in text.split("\n")]
+    lines = [[] if words[:1] == ["-DOCSTART-"] else words for words in lines]
+    width = len(next((words for words in lines if words and not words[0].startswith("#")), []) or max(lines, key=len))
+    tags = {words[-1] for words in lines if len(words) == width and not words[0].startswith("#")}
     sentences: list[list[list[str]]] = []
     numbers: list[int] = []
-    inside, width, is_conll_u = False, 0, False
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        words = re.findall(r"[^\t\r]+" if "\t" in line else r"[^ \r]+", line)  # a token may hold other blanks
-        if not words or words[0] == "-DOCSTART-" or (not inside and line.startswith("# ")):
-            inside = False
-            continue
-        if not width:
-            width, is_conll_u = len(words), line.count("\t") == 9
-        if len(words) != width:
-            raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
-        if is_conll_u and not words[0].isdecimal():  # a range of words, or one that is not in the text
-            continue
-        if not inside:
-            sentences.append([])
-            numbers.append(number)
-            inside = True
-        sentences[-1].append(words)
-    places = {str(place + 1): place for place in range(width)}
-    if not by_number:
-        places = {"tokens": 1, "tags": 3} if is_conll_u else {"tokens": 0} | ({"tags": width - 1} if width > 1 else {})
-        if sentences and not is_conll_u and all(words[0].isdecimal() for words in itertools.chain(*sentences)):
-            raise UserError(f"{path}: the first column holds numbers; name the columns, as in --text-column 2")
-    rows = [{name: [words[place] for words in sentence] for name, place in places.items()} for sentence in sentences]
-    return Table(str(path), tuple(places), rows, numbers)
+    for is_sentence, group in itertools.groupby(enumerate(lines, start=1), lambda line: bool(line[1])):
+        sentence = itertools.dropwhile(lambda line: _is_comment(line[1], width, tags), group if is_sentence else ())
+        rows: list[list[str]] = []
+        for number, words in sentence:
+            if len(words) != width:
+                raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
+            if is_conll_u and not words[0].isdecimal():  # a range of words, or one that is not in the text
+                continue
+            numbers += [] if rows else [number]
+            rows.append(words)
+        sentences += [rows] if rows else []
+    columns = {str(place + 1): place for place in range(width)}
+    columns = columns if by_number else _conll_columns(sentences, width, is_conll_u) or columns
+    rows_of_file = [
+        {name: [words[place] for words in sentence] for name, place in columns.items()} for sentence in sentences
+    ]
+    return Table(str(path), tuple(columns), rows_of_file, numbers)
+
+
+def _is_comment(words: list[str], width: int, tags: Collection[str]) -> bool:
+    """Whether a line at the beginning of a sentence is a comment, and not the token "#"."""
+    is_marked = words[0].startswith("#") and (
+        words[0] in ("#", "#begin", "#end") or " " in words[0] or words[1:2] == ["="]
+    )
+    return is_marked and not (len(words) == width and words[-1] in tags)
+
+
+def _conll_columns(sentences: Sequence[Sequence[Sequence[str]]], width: int, is_conll_u: bool) -> dict[str, int]:
+    """The columns of a CoNLL file by name; none if it is not clear which they are.
+
+    It is not if the first column counts, if another column than the last one holds entities, or if the last one has
+    more different words than the first one.
+    """
+    if is_conll_u and width == len(CONLL_U):
+        return {name: place for place, name in enumerate(CONLL_U)}
+    if width < 2:
+        return {"tokens": 0}
+    words = [{line[place] for sentence in sentences for line in sentence} for place in range(width)]
+    marks = [all(map(_TAG.fullmatch, of_column)) for of_column in words]
+    begins = all(re.fullmatch(r"[01]|[01][-.]\d+", sentence[0][0]) for sentence in sentences)
+    counts = begins and len(words[0]) > 1 and all(map(_COUNT.fullmatch, words[0]))
+    is_unclear = not marks[-1] and (any(marks) or len(words[-1]) > len(words[0]))
+    return {} if counts or is_unclear else {"tokens": 0, "tags": width - 1}
 
 
 READERS: dict[str, Callable[[Path], Table]] = {
@@ -233,15 +285,34 @@ READERS: dict[str, Callable[[Path], Table]] = {
 
 
 def from_dataset(rows: Any, source: str, named: Sequence[str | None] | None = None) -> Table:
-    """The columns `named`, or all, of a `datasets.Dataset`, with the names of classes in the place of their numbers."""
+    """The columns `named`, or all, of a `datasets.Dataset`, with the names of classes in the place of their numbers.
+
+    Raises UserError for a file of it that is damaged.
+    """
     class_names = {}
     for name, feature in rows.features.items():
         names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
         if names:
             class_names[name] = tuple(names)
     wanted = rows.select_columns([name for name in rows.column_names if named is None or name in named])
-    values = [{name: _named(value, class_names.get(name)) for name, value in row.items()} for row in wanted]
+    values = [
+        {name: _named(value, class_names.get(name)) for name, value in row.items()}
+        for row in dataset_rows(wanted, source)
+    ]
     return Table(source, tuple(rows.column_names), values, range(len(values)), "row", class_names)
+
+
+def dataset_rows(rows: Any, source: str) -> Iterator[Row]:
+    """The rows of a `datasets.Dataset`. Raises UserError for a file of it that is damaged."""
+    import pyarrow as pa
+
+    try:
+        table = rows.data.table.select(rows.column_names)
+        for batch in table.to_batches():  # a damaged offset would end the process
+            batch.validate(full=True)
+        yield from rows
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise UserError(f"{source} is damaged ({one_line(error)}); get or write it again") from None
 
 
 def _named(value: Any, names: tuple[str, ...] | None) -> Any:
@@ -282,9 +353,11 @@ def read_text(path: Path) -> str:
     if compression(path):
         try:
             with open_input(path) as file:
-                content = file.read()
+                content = file.read(MAX_FILE_BYTES + 1)
         except DAMAGE as error:
             raise UserError(f"{path} is damaged ({one_line(error)}); get the file again") from None
+        if len(content) > MAX_FILE_BYTES:
+            raise UserError(f"{path} has more than {MAX_FILE_BYTES:,} bytes when decompressed; check the name")
     try:
         # Line ends are not translated: offsets into the text must not shift.
         return content.decode("utf-8-sig")

@@ -101,6 +101,11 @@ class Choice(LogitsKind):
         """One for each option."""
         return len(task.labels)
 
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if task.columns is not None and not task.columns.choices:
+            raise ValueError(f"task {task.name} has no columns of choices")
+
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """The choices: called as their columns, or by their numbers from 0 if one column has a list of them."""
         if len(columns.choices) > 1:

@@ -37,7 +37,7 @@ class Logits:
         lengths: (N,) int64; tagging only: the tokens of each text, at least 1.
 
     Raises:
-        ValueError: arrays of different lengths.
+        ValueError: arrays of different lengths, or of other dimensions or types.
     """
 
     ids: NDArray[np.str_]
@@ -47,6 +47,25 @@ class Logits:
     lengths: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
+        for name, dimensions, types in (
+            ("ids", 1, "U"),
+            ("logits", 2, "fiub"),
+            ("lengths", 1, "i"),
+            ("levels", 1, "U"),
+        ):
+            array = getattr(self, name)
+            if array is not None and (array.ndim != dimensions or (array.size and array.dtype.kind not in types)):
+                raise ValueError(f"{name} are {array.dtype} of {array.ndim} dimensions")
+        if self.logits.shape[1] < 1 or (self.lengths is not None and (self.lengths < 1).any()):
+            raise ValueError("there is no class, or a text without a token")
+        if (labels := self.labels) is not None and labels.size:
+            is_class = labels.ndim == 1 and self.logits.shape[1] > 1
+            if (
+                labels.dtype.kind not in "fiub"
+                or labels.shape[1:] not in ((), self.logits.shape[1:])
+                or (is_class and not ((labels >= 0) & (labels < self.logits.shape[1])).all())
+            ):
+                raise ValueError(f"labels, {labels.dtype} of shape {labels.shape}, do not fit the logits")
         rows = len(self) if self.lengths is None else int(self.lengths.sum())
         for name, wanted in (("logits", rows), ("labels", rows), ("levels", len(self)), ("lengths", len(self))):
             array = getattr(self, name)

@@ -313,8 +313,7 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
     texts = list(given) if isinstance(given, list | tuple) else [given]
     places = list(starts) if isinstance(starts, list | tuple) else [starts]
     if texts and all(isinstance(text, dict) for text in texts):
-        pairs = [_text_and_place(row, text) for text in texts]
-        texts, places = [text for text, _ in pairs], [place for _, place in pairs]
+        texts, places = map(list, zip(*(_text_and_place(row, text) for text in texts)))
     if all(name_of(place) is None for place in places):
         places = [None] * len(texts)
     if len(texts) != len(places):
@@ -324,17 +323,26 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
     for answer, place in zip(texts, places):
         if not isinstance(answer, str) or not answer.strip():
             raise row.mistake(f"the answer {answer!r:.80} is no text; correct it, or leave all empty if there is none")
-        start = number_of(place)
         if name_of(place) is None:
             match = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
-            start = float(match.start() if match else passage.find(answer))
-        if not start.is_integer() or start < 0 or passage[int(start) :][: len(answer)] != answer:
-            where = "" if name_of(place) is None else f" at character {place!r:.20}"
+            place = match.start() if match else passage.find(answer)
+            if place < 0:
+                raise row.mistake(
+                    f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; copy it from there, or "
+                    "leave it empty if there is none"
+                )
+        start = number_of(place)
+        if not start.is_integer():
+            message = f"{STARTS} is {place!r:.80}, which is no whole number; correct it, or leave it out"
+            raise row.mistake(message)
+        start = int(start)
+        there = passage[max(0, start) :][: len(answer)]
+        if start < 0 or there != answer:
             raise row.mistake(
-                f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}{where}; correct it, or leave "
-                "it empty if there is none"
+                f"the row says that {answer!r:.80} is at character {start} of its passage, where {there!r:.80} is; "
+                f"correct {STARTS}, or leave it out"
             )
-        yield answer, int(start)
+        yield answer, start
 
 
 def _text_and_place(row: ExampleRow, answer: Mapping[str, Any]) -> tuple[Any, Any]:

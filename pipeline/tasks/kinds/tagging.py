@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall")
 OUTSIDE = "O"
 """The tag of a token that has no piece, if the task has such a tag; otherwise its first tag."""
-_ENTITY = re.compile(r"([BIMELSUW])(?:-(.+))?", re.DOTALL)
-_BIES = str.maketrans("MLUW", "IESS")
-"""What the other letters of BILOU and BMES(W) are in BIES."""
+SCHEMES = {"BIES": "BIES", "BILU": "BIES", "BMES": "BIES", "BMEW": "BIES"}
+"""The letters of each scheme of tags, and what they are in BIES. IOB, IOE and plain B are parts of the first."""
+_PREFIXED = re.compile(r"([A-Z])(?:[-_:/](.+))?", re.DOTALL | re.IGNORECASE)
+_SUFFIXED = re.compile(r"(.+)[-_:/]([A-Z])", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,23 @@ class TagFeatures:
 def in_bies(labels: Sequence[str]) -> list[str] | None:
     """The tags as "O" or B-TYPE, I-TYPE, E-TYPE and S-TYPE; None if they do not mark entities.
 
-    Known are IOB, IOE, IOBES, BILOU, BMES and BMEWO, also without a type. Other tags are classes, as parts of speech.
+    Known are the `SCHEMES`, with the letter before or behind the type or without a type, in small letters too, and with
+    -, _, : or / between letter and type. Tags that are none of these are classes, such as parts of speech.
     """
-    marked = [label for label in labels if label != OUTSIDE]
-    matches = [match for label in marked if (match := _ENTITY.fullmatch(label))]
-    letters, types = {match[1] for match in matches}, {match[2] or "" for match in matches}
-    if not matches or len(matches) < len(marked) or ("" in types and (len(types) > 1 or not letters & set("BI"))):
-        return None
-    names = {match[0]: f"{match[1].translate(_BIES)}-{match[2] or ''}" for match in matches}
-    return [names.get(label, OUTSIDE) for label in labels]
+    marked = [label for label in labels if label.upper() != OUTSIDE]
+    for pattern, letter, type_ in ((_PREFIXED, 1, 2), (_SUFFIXED, 2, 1)):
+        matches = [match for label in marked if (match := pattern.fullmatch(label))]
+        letters = {match[letter].upper() for match in matches}
+        types = {match[type_] or "" for match in matches}
+        if not matches or len(matches) < len(marked) or ("" in types and (len(types) > 1 or not letters & set("BI"))):
+            continue
+        for scheme, bies in SCHEMES.items():
+            if letters <= set(scheme):
+                names = {
+                    match[0]: f"{bies[scheme.index(match[letter].upper())]}-{match[type_] or ''}" for match in matches
+                }
+                return [names.get(label, OUTSIDE) for label in labels]
+    return None
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
@@ -213,6 +222,11 @@ class Tagging(LogitsKind):
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         return (*ENTITY_METRICS, "accuracy") if in_bies(labels) else ("accuracy", "f1_macro")
+
+    def note(self, labels: Sequence[str]) -> str:
+        if in_bies(labels):
+            return ""
+        return "each tag is scored by itself; entities need tags such as B-PER, I-PER and O, all of one scheme"
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TagExample:
         tokens = row.texts(row.columns.text, "a token")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes, rows_of
+from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes, name_of
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
@@ -27,6 +28,10 @@ from pipeline.tasks.task import Statistic, Task
 
 if TYPE_CHECKING:
     from model.classification import ClassificationOutput
+
+_BIT = re.compile(r"-?[01](?:\.0*)?|0?\.\d+|false|true", re.IGNORECASE)
+_BITS_IN_CELL = re.compile(rf"(?:{_BIT.pattern})(?:[\s;|]+(?:{_BIT.pattern}))+", re.IGNORECASE)
+_NAMES = 'name the labels that a text has, such as ["sports", "arts"]; 0 and 1 for each label are not read'
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,8 @@ class Regression(Classification):
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """One label, called as the column. Raises UserError if the column holds one number only."""
-        if len({row.number() for row in rows_of(table, columns)}) < 2:
+        numbers = {ExampleRow(table, index, columns).number() for index in range(len(table.rows))}
+        if len(numbers) < 2:
             raise UserError(f"{table.source}: column {columns.label!r} holds one number only; name another column")
         return (columns.label,)
 
@@ -203,7 +209,14 @@ class MultiLabel(Classification):
     pipeline_input = '"This is a text.", top_k=None'
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
-        """The labels, see `find_classes`."""
+        """The labels, see `find_classes`. Raises UserError if the rows have a number for each label, not names."""
+        given = [_names(ExampleRow(table, index, columns, "optional")) or () for index in range(len(table.rows))]
+        names = {str(name_of(name)) for row in given for name in row}
+        if len({len(row) for row in given}) == 1 and all(_BIT.fullmatch(name) for name in names) and names:
+            shown = ", ".join(map(str, given[0][:5]))
+            raise UserError(
+                f"{table.source}: column {columns.label!r} holds values such as {shown} in all rows; {_NAMES}"
+            )
         return find_classes(table, columns, lambda row: _names(row) or ())
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -217,7 +230,7 @@ class MultiLabel(Classification):
             return None
         numbers = tuple(number for number in (row.class_of(name, labels) for name in names) if number is not None)
         if twice := next((labels[number] for number in numbers if numbers.count(number) > 1), None):
-            raise row.mistake(f"column {row.columns.label!r} has the label {twice!r} twice; name each once")
+            raise row.mistake(f"column {row.columns.label!r} has the label {twice!r} twice; {_NAMES}")
         return numbers
 
     def majority(self, task: Task, predictions: Logits) -> Logits:
@@ -270,5 +283,6 @@ def _names(row: ExampleRow) -> Sequence[Any] | None:
         except ValueError:
             raise row.mistake(f"column {row.columns.label!r} holds {value!r:.80}, which is no JSON list") from None
     if isinstance(value, str):
-        return [name.strip() for name in value.split(",") if name.strip()]
+        names = re.split(r"[\s;|]+", value) if _BITS_IN_CELL.fullmatch(value.strip()) else value.split(",")
+        return [name.strip() for name in names if name.strip()]
     return None if value is None else row.check_list(row.columns.label, value)

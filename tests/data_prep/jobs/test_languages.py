@@ -11,6 +11,7 @@ from data_prep.__main__ import main
 from data_prep.format.shards import open_shards
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
+from data_prep.text.tokenizer_json import tokenizer_files
 from data_prep.text.vocabulary import UNK_ID
 from model import AlbertForPreTraining, huggingface
 from tests.data_prep import foreign_pages
@@ -65,7 +66,8 @@ def test_from_an_export_to_ids(tmp_path: Path) -> None:
     assert [vocabulary.decode(ids) for ids in encoded] == normalised
 
     export = tmp_path / "export"
-    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=len(vocabulary))), export, shards / "spiece.model")
+    model = AlbertForPreTraining(tiny_config(vocab_size=len(vocabulary)))
+    huggingface.save(model, export, tokenizer_files(vocabulary, model.config.max_position_embeddings))
     tokenizer = transformers.AutoTokenizer.from_pretrained(export)
     found = tokenizer(list(wiki.sentences), add_special_tokens=False)["input_ids"]
     assert [token for ids in found for token in ids] == expected

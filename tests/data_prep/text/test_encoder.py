@@ -43,7 +43,7 @@ def test_what_rounding_decides_is_decided_alike(
         words.insert(int(generator.integers(len(words) + 1)), "漢" * int(generator.integers(3)))
         sentences.append(" ".join(words * int(generator.choice([1, 1, 1, 20]))))
     if not whole:
-        monkeypatch.setattr(Encoder, "_encode_whole", lambda self, texts, chosen, ids, counts: (ids, counts))
+        monkeypatch.setattr(encoder_module, "_replace", lambda ids, counts, chosen, new: (ids, counts))
     differ = sum(a != b for a, b in zip(by_words(Encoder(vocabulary), sentences), plain(vocabulary, sentences)))
     assert differ == 0 if whole else differ > 5, "the test has lost its power"
 
@@ -119,13 +119,13 @@ def test_the_marks_of_unknown_pieces_stand_where_sentencepiece_gives_none(
     """A sentence with an unknown piece is encoded whole, and no other one because of it."""
     with pytest.MonkeyPatch.context() as patch:
         asked: list[int] = []
-        whole = Encoder._encode_whole
+        replace = encoder_module._replace
 
-        def record(self: Encoder, texts: list[str], chosen: np.ndarray, *rest: np.ndarray) -> object:
+        def record(ids: np.ndarray, counts: np.ndarray, chosen: np.ndarray, new: list[list[int]]) -> object:
             asked.extend(chosen.tolist())
-            return whole(self, texts, chosen, *rest)
+            return replace(ids, counts, chosen, new)
 
-        patch.setattr(Encoder, "_encode_whole", record)
+        patch.setattr(encoder_module, "_replace", record)
         ids = by_words(Encoder(vocabulary), sentences)
     unknown = [number for number, of_one in enumerate(ids) if UNK_ID in of_one]
     assert set(unknown) <= set(asked)

@@ -219,7 +219,7 @@ def test_runs_and_models_without_the_head(corpus, tmp_path, capsys):
     (tmp_path / "pairs.jsonl").write_bytes(lines(*map(own, range(5))))
     headless = trained_models.albert(corpus.vocabulary).albert
     refused = {
-        publish(tmp_path / "tuned", "SequenceClassification"): "has no head for masked tokens",
+        publish(tmp_path / "tuned", "SequenceClassification"): "is fine-tuned on classification",
         trained_models.publish(headless, tmp_path / "no-head", corpus.vocabulary): "has no head for masked tokens",
     }
     capsys.readouterr()

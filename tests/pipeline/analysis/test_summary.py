@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from pipeline.analysis.summary import summarise, sustained_speed
+from pipeline.analysis.summary import curves_of, draw_curves, summarise, sustained_speed
 from pipeline.training.evaluations import Evaluation
+from pipeline.training.metrics_file import read_records
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.records import write
 from tests.pipeline.training.made_records import RECORD, evaluation, log_run, open_log, training
@@ -28,7 +29,7 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["time"].strip() == "60 s on 1 rank"
 
 
-def test_each_held_out_set_has_rows(tmp_path):
+def test_each_held_out_set_has_rows_and_a_curve(tmp_path):
     record = dataclasses.replace(
         RECORD, flags=dataclasses.replace(RECORD.flags, eval_data=(Path("held/wikipedia"), Path("held/books")))
     )
@@ -44,6 +45,10 @@ def test_each_held_out_set_has_rows(tmp_path):
     assert "wikipedia MLM loss      6.500 nats, 8.3 % above the unigram entropy 6.000\n" in shown
     assert "books MLM loss          5.400 nats, 10.0 % below the unigram entropy 6.000\n" in shown
     assert "books SOP accuracy      60.0 % (95 % interval 50.0 to 70.0) of 40 pairs\n" in shown
+    losses, _ = curves_of(tmp_path).axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in losses.lines}
+    assert drawn["held out, wikipedia"] == [6.5, 6.5]
+    assert drawn["held out, books"] == [5.4, 5.4]
 
 
 def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path):
@@ -57,6 +62,30 @@ def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path):
     assert "0.65 (0.6 to 0.7)\n" in summarise(several, several)
 
 
+def test_the_curves_are_the_records(tmp_path):
+    log_run(tmp_path / "base", 0, 60)
+    losses, accuracies = curves_of(tmp_path / "base").axes
+    training, evaluations = (read_records(tmp_path / "base", split) for split in ("train", "eval"))
+    for line, records, name in (
+        (losses.lines[0], training, "mlm_loss"),
+        (losses.lines[1], evaluations, "mlm_loss"),
+        (accuracies.lines[0], evaluations, "sop_accuracy"),
+    ):
+        assert list(line.get_xdata()) == [record["step"] for record in records]
+        assert list(line.get_ydata()) == [record[name] for record in records]
+    assert losses.lines[2].get_ydata() == [evaluations[-1]["mlm_unigram_entropy"]] * 2
+    draw_curves(tmp_path / "base", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    draw_curves(tmp_path / "base", tmp_path / "curves.png")  # its own picture is replaced
+    (tmp_path / "notes.png").write_text("of a person")
+    with pytest.raises(UserError, match="is no picture of this command"):
+        draw_curves(tmp_path / "base", tmp_path / "notes.png")
+    assert (tmp_path / "notes.png").read_text() == "of a person"
+    with pytest.raises(UserError, match="there is no directory"):
+        draw_curves(tmp_path / "base", tmp_path / "none" / "a.png")
+    assert str(tmp_path / "curves.png") in summarise(tmp_path / "base", tmp_path, tmp_path / "curves.png")
+
+
 @pytest.mark.parametrize("value", [None, {"a": 1.0}, "absent"])
 def test_records_that_were_changed_by_hand_are_one_line_at_most(tmp_path, value):
     log_run(tmp_path, 0, 60)
@@ -66,10 +95,11 @@ def test_records_that_were_changed_by_hand_are_one_line_at_most(tmp_path, value)
         if value == "absent":
             changed = [{key: record[key] for key in record if key != name} for record in given]
         (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in changed))
-        try:
-            summarise(tmp_path, tmp_path)
-        except UserError:
-            refused.add(name)
+        for command in (lambda: summarise(tmp_path, tmp_path), lambda: curves_of(tmp_path)):
+            try:
+                command()
+            except UserError:
+                refused.add(name)
     assert {"step", "split"} <= refused
     assert "mlm_unigram_entropy" in refused or value is None  # null is a number that was not finite
 

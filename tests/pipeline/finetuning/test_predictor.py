@@ -37,6 +37,27 @@ def logits_of(directory: Path, head: str, *texts: str) -> torch.Tensor:
         return model(**transformers.AutoTokenizer.from_pretrained(directory)(*texts, return_tensors="pt")).logits[0]
 
 
+def test_the_class_of_a_published_model_tells_its_task(tmp_path):
+    published = publish(tmp_path / "classes", "SequenceClassification", id2label={0: "x", 1: "y", 2: "z"})
+    predictor = open_predictor(published)
+    for text, row in zip(TEXTS, predictor.predict([{"text": text} for text in TEXTS])):
+        shares = logits_of(published, "SequenceClassification", text).softmax(dim=0).tolist()
+        assert row["probabilities"] == pytest.approx(dict(zip("xyz", shares)), abs=1e-5)
+    with pytest.raises(UserError, match="is fine-tuned on classification; to fill a"):
+        predictor.fill_mask(["a [MASK]"])
+    with pytest.raises(UserError, match="the input, row 1: column 'text' is empty"):
+        predictor.predict([{"text": "a"}, {"label": "b"}])
+
+    published = publish(tmp_path / "number", "SequenceClassification", num_labels=1)
+    (row,) = open_predictor(published).predict([{"text": TEXTS[0]}])
+    assert row["prediction"] == pytest.approx(logits_of(published, "SequenceClassification", TEXTS[0]).item(), abs=1e-5)
+
+    published = publish(tmp_path / "tags", "TokenClassification")  # the default labels are not in its config.json
+    (row,) = open_predictor(published).predict([{"tokens": TEXTS[2].split()}])
+    best = logits_of(published, "TokenClassification", TEXTS[2]).argmax(dim=1).tolist()
+    assert row["prediction"] == [f"LABEL_{best[place]}" for place in (1, 2, 3, 4)]
+
+
 def test_a_published_model_without_a_task(tmp_path):
     predictor = open_predictor(publish(tmp_path / "mlm", "MaskedLM"))
     shares = logits_of(tmp_path / "mlm", "MaskedLM", "a [MASK]")[2].softmax(dim=0)
@@ -52,7 +73,7 @@ def test_a_published_model_without_a_task(tmp_path):
 
 def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
     """The client of the hub is asked for what is safe to open, and its error is one line."""
-    published = publish(tmp_path / "m", "MaskedLM")
+    published = publish(tmp_path / "m", "SequenceClassification")
 
     def download(name, endpoint, allow_patterns):
         if name != "me/small":
@@ -64,7 +85,7 @@ def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
-    line = ["--embed", "--input", "new.csv", "--out"]
+    line = ["--input", "new.csv", "--out"]
     assert predict.main(["--run", "me/small", *line, "hub.csv"]) == 0
     assert predict.main(["--run", "m", *line, "directory.csv"]) == 0
     assert (tmp_path / "hub.csv").read_bytes() == (tmp_path / "directory.csv").read_bytes()
@@ -88,5 +109,5 @@ def test_a_mistyped_run_is_one_line_in_a_process_of_its_own(tmp_path):
     )
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: --run runs/nothing: there is no such directory")
-    assert "name the --output of a run or an export" in ended.stderr
+    assert "settings.json" in ended.stderr
     assert ended.stderr.count("\n") == 1

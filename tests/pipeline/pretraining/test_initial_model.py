@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from common.errors import UserError
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.tokenizer_json import tokenizer_files
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL
 from pipeline.checkpoint.initial_weights import fill_weights, read_initial_weights
@@ -146,9 +147,9 @@ def test_more_positions_keep_the_first_rows_and_begin_like_a_new_model(corpus, s
 
 
 def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
-    size = len(load_vocabulary(corpus.vocabulary))
-    config = AlbertConfig.preset("albert-tiny", vocab_size=size, max_position_embeddings=64)
-    huggingface.save(AlbertForPreTraining(config), tmp_path / "export", corpus.vocabulary)
+    vocabulary = load_vocabulary(corpus.vocabulary)
+    config = AlbertConfig.preset("albert-tiny", vocab_size=len(vocabulary), max_position_embeddings=64)
+    huggingface.save(AlbertForPreTraining(config), tmp_path / "export", tokenizer_files(vocabulary, 64))
     again = tmp_path / "again"
     transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "export").save_pretrained(again)
     with pytest.raises(UserError, match=r"has no vocabulary \(spiece.model, tokenizer.json or vocab"):

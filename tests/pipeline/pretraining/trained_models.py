@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.tokenizer_json import tokenizer_files
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from tests.model.examples import randomise
 
@@ -54,5 +55,7 @@ def export(directory: Path, vocabulary: Path, **fields: Any) -> Path:
     sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
     sizes |= {"embedding_size": 16, "vocab_size": len(load_vocabulary(vocabulary)), "max_position_embeddings": 64}
     torch.manual_seed(0)
-    huggingface.save(AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes | fields)), directory, vocabulary)
+    model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes | fields))
+    files = tokenizer_files(load_vocabulary(vocabulary), model.config.max_position_embeddings)
+    huggingface.save(model, directory, files)
     return directory

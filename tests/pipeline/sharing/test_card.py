@@ -8,6 +8,8 @@ import pytest
 from huggingface_hub import ModelCard
 from sentencepiece import sentencepiece_model_pb2
 
+from data_prep.text.load_vocabulary import load_vocabulary
+from data_prep.text.tokenizer_json import tokenizer_files
 from model import AlbertForPreTraining, huggingface
 from pipeline import export
 from pipeline.checkpoint.files import load_weights
@@ -125,7 +127,8 @@ def test_the_metrics_of_a_step_that_is_not_the_best_are_those_of_metrics_jsonl(c
 def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
     """The run that --init named may go on with other settings, or be deleted."""
     before = runs.pretraining(tmp_path / "run", corpus.vocabulary, recorded=runs.RECORDED)
-    huggingface.save(AlbertForPreTraining(runs.config_of()), before / "export", corpus.vocabulary)
+    files = tokenizer_files(load_vocabulary(corpus.vocabulary), 128)
+    huggingface.save(AlbertForPreTraining(runs.config_of()), before / "export", files)
     for number, init in enumerate((before, before / "export", tmp_path / "0")):
         record = find_initial_model(init, [tmp_path / "new"]).pretraining
         tuned = runs.finetuning(tmp_path / str(number), corpus.vocabulary, pretraining=record)

@@ -84,6 +84,8 @@ def test_a_number_that_is_not_finite_is_null(tmp_path):
     assert (first["loss"], first["trust_ratios"], second["loss"]) == (1.5, {"w": None}, None)
 
 
+# TensorBoard's own thread says it as well.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))

@@ -102,9 +102,10 @@ def test_glue(name, tmp_path):
     [
         ("sst2", "train.tsv", ["sentence\tlabel", "fine\t1", "odd\t2"], r"line 3: the label '2' is none of '0', '1';"),
         ("sst2", "train.tsv", ["sentence\tlabels", "fine\t1"], r"has no column 'label'; it"),
-        ("rte", "dev.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx"], r"dev\.tsv, line 2: 2 cells instead of 4"),
+        ("rte", "dev.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx"], r"dev\.tsv, line 2: fewer than 4 columns"),
         ("rte", "train.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx\tbroken\ttail\tentailment"],
-         r"train\.tsv, line 2: 5 cells instead of 4"),
+         r"train\.tsv, line 2: 5 cells instead of 4; remove the tab"),
+        ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\t5.1"], r"line 2: the score 5\.1 is no number"),
         ("rte", "test.tsv", ["index\tsentence1\tsentence2", "4\tx\ty", "4\tz\tw"], "split test has two examples '4'"),
         ("rte", "test.tsv", ["index\tsentence1\tsentence2", "x7\tx\ty"], "line 2: the index 'x7' is no whole number"),
     ],

@@ -31,8 +31,15 @@ def test_squad(tmp_path):
     splits = reading.read(TASKS["squad2"], str(tmp_path))
     assert [(one.id, one.answers) for one in splits["train"]] == [("q1", (("1905", 25),)), ("q2", ())]
     assert [one.id for one in reading.read(TASKS["squad1"], str(tmp_path))["train"]] == ["q1"]
-    (tmp_path / "dev.json").write_text(json.dumps(squad(nothing)))
-    assert [one.id for one in reading.read(TASKS["squad2"], str(tmp_path))["dev"]] == ["q2"]
+    # The file with the official name is taken; without one, several files are an error.
+    for name in ("train-half-v2.0.json", "dev-a.json"):
+        (tmp_path / name).write_text(json.dumps(squad(nothing)))
+    splits = reading.read(TASKS["squad2"], str(tmp_path))
+    assert [one.id for one in splits["train"]] == ["q1", "q2"]
+    assert [one.id for one in splits["dev"]] == ["q2"]
+    (tmp_path / "dev-b.json").write_text(json.dumps(squad(nothing)))
+    with pytest.raises(UserError, match=r"several files for split dev of squad2: dev-a\.json, dev-b\.json"):
+        reading.read(TASKS["squad2"], str(tmp_path))
 
 
 def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
@@ -54,7 +61,7 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
         (
             "squad1",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
-            r"train\.json, question q1: the answer '1905' is not in column 'context' at character 24",
+            r"train\.json, question q1: the row says that '1905' is at character 24 .*, where ' 190' is",
         ),
         ("squad1", json.dumps(squad({**QUESTION, "answers": []})), "question q1 has no answer; use --task squad2"),
         ("squad2", json.dumps(squad(QUESTION, QUESTION)), "split train has two examples 'q1'; remove one"),
@@ -84,26 +91,29 @@ def test_race(tmp_path):
     for level, number in (("high", 10), ("high", 9), ("middle", 1)):
         record = {**RACE, "id": f"{level}{number}.txt"}
         write(tmp_path / "official" / "train" / level / f"{number}.txt", json.dumps(record))
-    write(tmp_path / "official" / "dev" / "any" / "3.txt", json.dumps(RACE))
+    write(tmp_path / "lines" / "train.jsonl", json.dumps(RACE), "", json.dumps({**RACE, "id": "middle3.txt"}))
     found = reading.read(TASKS["race"], str(tmp_path / "official"))["train"]
     assert [one.id for one in found] == ["high9-0", "high9-1", "high10-0", "high10-1", "middle1-0", "middle1-1"]
     assert [one.level for one in found] == ["high"] * 4 + ["middle"] * 2
     assert [one.label for one in found[:2]] == [1, 3]
-    (without_id, _) = reading.read(TASKS["race"], str(tmp_path / "official"))["dev"]
-    assert (without_id.id, without_id.level, without_id.options) == ("any3-0", "", ("a", "b", "c", "d"))
+    lines = reading.read(TASKS["race"], str(tmp_path / "lines"))["train"]
+    assert [(one.id, one.level) for one in lines] == [
+        ("train-1-0", ""), ("train-1-1", ""), ("middle3-0", "middle"), ("middle3-1", "middle"),
+    ]  # fmt: skip
+    assert lines[0].options == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ('{"article": ', r"1\.txt, line 2: broken JSON"),
-        (json.dumps({**RACE, "answers": ["B", "E"]}), "the right choice 'E' is none of 'A', 'B'"),
-        (json.dumps({**RACE, "answers": ["B"]}), "the numbers of questions, options and answers differ"),
-        (json.dumps({**RACE, "questions": "ab"}), "has questions = 'ab', which should be a valid"),
+        ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), "line 2: the right choice 'E' is none of 'A', 'B'"),
+        (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
+        (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):
-    write(tmp_path / "train" / "high" / "1.txt", record)
+    write(tmp_path / "train.jsonl", json.dumps(RACE), record)
     with pytest.raises(UserError, match=message):
         reading.read(TASKS["race"], str(tmp_path))
 

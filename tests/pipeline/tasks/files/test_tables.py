@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.errors import UserError
-from pipeline.predict import write
+from pipeline.finetuning.predict_command import write
 from pipeline.tasks.files import reading, tables
 from pipeline.tasks.files.tables import from_dataset, read_table
 from tests.pipeline.tasks import own_files
@@ -57,7 +57,7 @@ def test_a_lone_surrogate_is_replaced_in_every_value(tmp_path, ending):
     table = read_table(tmp_path / f"a.{ending}")
     wanted = [{"text": "half \ufffd", "la\ufffdbel": ["\ufffd", "\U0001f600", 1.5, None]}, {"text": "\\ud83d"}]
     assert (list(table.rows), table.columns) == (wanted, ("text", "la\ufffdbel"))
-    write(tmp_path / "out.jsonl", list(table.rows))  # in UTF-8
+    write(str(tmp_path / "out.jsonl"), list(table.rows))  # in UTF-8
 
 
 def test_conll(tmp_path):
@@ -125,13 +125,20 @@ def conll(directory, *lines):
 
 
 def test_comments_of_conll(tmp_path):
-    comments = ("# sent_id = 3", "# text = EU rejects")
-    table = conll(
-        tmp_path, *comments, "EU B-ORG", "rejects O", "", *comments, "Peter B-PER", "# O", "#tag O", "", "# 3"
-    )
-    assert [row["tokens"] for row in table.rows] == [["EU", "rejects"], ["Peter", "#", "#tag"]]
-    assert [row["tags"] for row in table.rows] == [["B-ORG", "O"], ["B-PER", "O", "O"]]
-    assert table.numbers == [3, 8]
+    for comment in (
+        ("# id 5f domain=en",),
+        ("# sent_id = 3", "# text = EU rejects"),
+        ("#\thttp://a.org [2009-10-17]",),
+        ("#begin document (a); part 000",),
+        ("#sent_id = 3",),
+        ("# 3",),
+    ):
+        table = conll(tmp_path, *comment, "EU B-ORG", "rejects O", "", *comment, "# O", "Peter B-PER", "", *comment)
+        assert [row["tokens"] for row in table.rows] == [["EU", "rejects"], ["#", "Peter"]]
+        assert [row["tags"] for row in table.rows] == [["B-ORG", "O"], ["O", "B-PER"]]
+        assert table.numbers == [len(comment) + 1, 2 * len(comment) + 4]
+    table = conll(tmp_path, "#tag B-X", "# O")
+    assert table.rows == [{"tokens": ["#tag", "#"], "tags": ["B-X", "O"]}]
 
 
 UD = """# sent_id = 1
@@ -151,18 +158,28 @@ def test_conll_u(tmp_path):
     table = conll(tmp_path, UD)
     first, second = table.rows
     assert (first["tokens"], first["tags"]) == (["In", "dem", "New York"], ["ADP", "DET", "PROPN"])
+    assert (first["xpos"], first["deprel"]) == (["APPR", "ART", "NE"], ["case", "det", "root"])
     assert (second["tokens"], second["tags"]) == (["#"], ["SYM"])
     assert table.numbers == [4, 10]
-    (by_number, _) = read_table(tmp_path / "a.conll", ("2", "5")).rows
-    assert (by_number["2"], by_number["5"]) == (["In", "dem", "New York"], ["APPR", "ART", "NE"])
 
 
-def test_a_first_column_that_counts_is_no_token(tmp_path):
-    with pytest.raises(UserError, match="the first column holds numbers; name the columns, as in --text-column 2"):
-        conll(tmp_path, "1 Berlin B-LOC", "2 ist O", "", "1 Peter B-PER")
-    assert read_table(tmp_path / "a.conll", ("2", "3")).rows[0]["2"] == ["Berlin", "ist"]
-    with pytest.raises(UserError, match="line 2: 2 columns instead of 3"):
-        conll(tmp_path, "1 Berlin B-LOC", "2 ist")
+@pytest.mark.parametrize(
+    ("lines", "width"),
+    [
+        (("1 Berlin B-LOC", "2 ist O", "", "1 Peter B-PER"), 3),  # counts
+        (("0 Berlin B-LOC O", "1 ist O O"), 4),
+        (UD.replace("\t", " ").replace("New York", "Bonn").split("\n"), 10),
+        (("B-LOC Berlin", "O ist"), 2),  # the tag is first
+        (("NOUN Haus", "VERB ist", "VERB war"), 2),
+        (("Berlin B-LOC NE", "ist O VAFIN"), 3),  # two columns of tags
+        (("Haus NOUN haus nn", "haus VERB hat v", "haus X hut x"), 4),
+    ],
+)
+def test_columns_of_conll_that_are_not_clear_have_numbers_only(tmp_path, lines, width):
+    table = conll(tmp_path, *lines)
+    assert table.columns == tuple(str(number + 1) for number in range(width))
+    of_first = next(line for line in lines if line and not line.startswith("#")).split()
+    assert [table.rows[0][name][0] for name in table.columns] == of_first
 
 
 def test_columns_of_conll_by_number(tmp_path):
@@ -178,6 +195,16 @@ def damaged_texts():
     return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes()), pa.py_buffer(b"a\xff"))
 
 
+def falling_offsets():
+    return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 1], np.int32).tobytes()), pa.py_buffer(b"ab"))
+
+
+def offsets_behind_the_end():
+    return pa.StringArray.from_buffers(
+        2, pa.py_buffer(np.array([0, 1 << 30, 2], np.int32).tobytes()), pa.py_buffer(b"ab")
+    )
+
+
 def far_dates():
     """Dates of which the second is beyond those of Python."""
     return pa.array([0, 9_000_000], pa.int32()).cast(pa.date32())
@@ -191,6 +218,26 @@ def test_parquet_is_checked_where_it_is_read(tmp_path, make):
     assert (table.rows, table.columns) == ([{"text": "a"}, {"text": "b"}], ("text", "other"))
     with pytest.raises(UserError, match=r"a\.parquet is no readable Parquet file \(.*\); write it again"):
         read_table(path)
+
+
+def test_the_decoded_size_of_parquet_is_bounded(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    monkeypatch.setattr(tables, "MAX_DECODED_BYTES", 50_000_000)
+    pq.write_table(pa.table({"text": ["x" * 200_000] * 1000}), path)  # as a dictionary of one text
+    assert path.stat().st_size < 20_000
+    with pytest.raises(UserError, match=r"a\.parquet has more than 50,000,000 bytes of values or"):
+        read_table(path)
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    with pytest.raises(UserError, match="holds no row"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("make", [damaged_texts, falling_offsets, offsets_behind_the_end])
+def test_a_data_set_is_checked_before_it_is_read(tmp_path, make):
+    rows = datasets.Dataset(pa.table({"text": make(), "label": [0, 1]}), fingerprint="made")
+    with pytest.raises(UserError, match="the set is damaged"):
+        tables.from_dataset(rows, "the set", ("text", "label"))
+    assert [row["label"] for row in tables.from_dataset(rows, "the set", ("label",)).rows] == [0, 1]
 
 
 def test_a_saved_data_set_of_tensors_is_read_by_its_values(tmp_path):

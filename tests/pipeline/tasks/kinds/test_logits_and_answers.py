@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
+from pipeline.analysis.comparison import read_predictions
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
@@ -99,3 +100,40 @@ def test_predictions_of_other_examples_are_not_aligned():
         logits_of([[1, 2], [1, 2]], ids=["a", "c"]).aligned(first)
     with pytest.raises(ValueError, match="questions are not the same"):
         AnswersById(r=QUESTIONS["none"]).aligned(QUESTIONS)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"logits": np.zeros(2, np.float32)},
+        {"logits": np.zeros((2, 0), np.float32)},
+        {"logits": np.zeros((2, 2, 2), np.float32)},
+        {"logits": np.array([["a"], ["b"]])},
+        {"ids": np.zeros(2)},
+        {"ids": np.array("a")},
+        {"labels": np.array(["a", "b"])},
+        {"labels": np.array([0, 2])},
+        {"labels": np.array([0, -1])},
+        {"labels": np.array([0.0, np.nan])},
+        {"labels": np.zeros((2, 3))},
+        {"lengths": np.array([2, 0])},
+        {"lengths": np.array([0.5, 1.5])},
+        {"lengths": np.array([[1, 1]])},
+    ],
+    ids=str,
+)
+def test_arrays_that_were_changed_by_hand_are_one_line(tmp_path, changed):
+    whole = {"ids": np.array(["a", "b"]), "logits": np.zeros((2, 2), np.float32), "labels": np.array([0, 1])}
+    np.savez(tmp_path / "dev.npz", **whole)
+    assert len(Logits.load(tmp_path / "dev.npz")) == 2
+    np.savez(tmp_path / "dev.npz", **whole | changed)
+    with pytest.raises(UserError, match=r"dev\.npz holds no logits \(.*\); fine-tune again"):
+        Logits.load(tmp_path / "dev.npz")
+
+
+def test_logits_of_another_number_of_classes_are_one_line(tmp_path):
+    (tmp_path / "logits").mkdir()
+    logits_of([[1, 2, 3]]).save(tmp_path / "logits" / "dev.npz")
+    assert len(read_predictions(tmp_path, TASKS["mnli"])["dev"]) == 1
+    with pytest.raises(UserError, match=r"dev\.npz has 3 logits a row and sst2 2; restore it"):
+        read_predictions(tmp_path, TASKS["sst2"])

@@ -158,6 +158,11 @@ def test_the_order_of_texts_and_the_file(tmp_path):
         ("BILOU", "B-PER I-PER L-PER O U-LOC O"),
         ("BMES", "B-PER M-PER E-PER O S-LOC O"),
         ("BMEWO", "B-PER M-PER E-PER O W-LOC O"),
+        ("behind the type", "PER-B PER-I PER-I O LOC-B O"),
+        ("BILOU behind the type", "PER_B PER_I PER_L O LOC_U O"),
+        ("low line", "B_PER I_PER I_PER O B_LOC O"),
+        ("small letters", "b-per i-per i-per o b-loc o"),
+        ("slash", "B/PER I/PER I/PER O B/LOC O"),
         ("types with signs", "B-PER-X I-PER-X I-PER-X O B-LOC_2 O"),
         ("no types", "B I I O B O"),
         ("no types, BMES", "B M E O S O"),
@@ -167,6 +172,7 @@ def test_every_scheme_counts_the_same_entities(scheme, tags):
     labels = tuple(sorted(set(tags.split())))
     task = make_task("names", OwnRecord("tagging", labels, Columns("tokens")))
     assert task.metrics[0] == "entity_f1"
+    assert task.kind.note(labels) == ""
     as_numbers = np.array([labels.index(tag) for tag in tags.split()])
     found = as_numbers.copy()
     found[4] = found[3]  # misses the second entity
@@ -182,16 +188,17 @@ def test_every_scheme_counts_the_same_entities(scheme, tags):
 
 
 @pytest.mark.parametrize(
-    "labels", [("NOUN", "VERB"), ("LOC", "O", "PER"), ("B-PER", "MISC", "O"), ("B-PER", "I", "O"), ("PER-B", "O")]
+    "labels", [("NOUN", "VERB"), ("LOC", "O", "PER"), ("B-PER", "MISC", "O"), ("B-PER", "I", "O"), ("M-X", "L-X", "O")]
 )
-def test_other_tags_are_scored_by_themselves(labels):
+def test_other_tags_are_scored_by_themselves_and_a_note_says_so(labels):
     task = make_task("tags", OwnRecord("tagging", labels, Columns("tokens")))
     assert task.metrics == ("accuracy", "f1_macro")
+    assert task.kind.note(labels).startswith("each tag is scored by itself; entities need tags such as B-PER")
 
 
 def test_further_pieces_continue_what_the_first_begins(vocabulary):
     word = max(vocabulary.spellings, key=len).strip() * 2
-    for labels, expected in ((("B-X", "M-X", "O"), 1), (("B", "I", "O"), 1)):
+    for labels, expected in ((("B_X", "I_X", "O"), 1), (("X-B", "X-I", "o"), 1), (("B", "I", "O"), 1)):
         task = make_task("names", OwnRecord("tagging", labels, Columns("tokens")))
         features = TagFeatures(task, vocabulary, [TagExample("0", (word,), (0,))], 32)
         tags = features.batch([0], training=True).labels.tolist()

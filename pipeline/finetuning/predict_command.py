@@ -1,0 +1,270 @@
+"""The work of `pipeline.predict`: checks the command, predicts, and writes tables, or JSON Lines through a pipe."""
+
+import argparse
+import csv
+import dataclasses
+import functools
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from common.errors import UserError, one_line
+from common.files import atomic, places
+from data_prep.corpus.documents import spelled
+from data_prep.text.vocabulary import MASK
+from pipeline.checkpoint.pooling import read_pooling
+from pipeline.finetuning.partial_answers import Answering, answers, identity_of, partial_file
+from pipeline.finetuning.predictor import Fill, Predictor, open_predictor
+from pipeline.tasks.files.rows import Columns, ExampleRow, check_columns
+from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
+from pipeline.tasks.task import Task
+
+PIPE = "-"
+"""In the place of a file: standard input, or JSON Lines on standard output."""
+
+MAX_FAULTS = 10
+"""Rows that are named on stderr because they cannot be read."""
+
+BATCHES = 16
+"""Of a chunk, which is lost if the command is interrupted."""
+
+Rows = Sequence[dict[str, Any]]
+T = TypeVar("T")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs a parsed command line. Raises UserError for a mistake; nothing is written then."""
+    if args.mask and (args.embed or args.input is not None):
+        raise UserError("--mask, --embed and --input: --mask goes alone; drop it, or the others")
+    if not args.mask and None in (args.input, args.out):
+        raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
+    if args.out is not None:
+        check_output(args.out)
+    if args.mask:
+        chunks: Iterable[Rows] = [fill_masks(args)]
+    else:
+        chunks = embed_texts(args) if args.embed else predict(args)
+    if args.out == PIPE:
+        for rows in chunks:
+            write(PIPE, rows)
+        return
+    rows = [row for some in chunks for row in some]
+    if args.out is not None:
+        write(args.out, rows)
+        if not args.mask:
+            partial_file(Path(args.out)).unlink()
+        print(f"wrote {args.out}: {len(rows):,} rows")
+
+
+def answered(
+    args: argparse.Namespace,
+    predictor: Predictor,
+    rows: Sequence[Row],
+    examples: Sequence[Any],
+    answer: Answering,
+    *options: object,
+) -> Iterator[Rows]:
+    """The rows with the columns that `answer` gives for their examples, some batches at a time.
+
+    `options` are what else decides these columns, see `partial_answers`.
+    """
+    out, left = None if args.out == PIPE else Path(args.out), iter(rows)
+    identity = identity_of(predictor.model, predictor.vocabulary.pieces, args.batch_size, *options, *rows)
+    for some in answers(examples, answer, BATCHES * args.batch_size, out, identity):
+        yield [{**row, **found} for found, row in zip(some, left)]
+
+
+def predict(args: argparse.Namespace) -> Iterator[Rows]:
+    """The rows of --input with their predictions."""
+    predictor = open_predictor(args.run)
+    task = predictor.require_task()
+    columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
+    table = read_rows(args.input, columns.text)
+    check_columns(table, columns, labelled=False)
+    _refuse_columns(table.rows, task.kind.record_names)
+    examples = read_each(table, columns, lambda row: task.kind.read_row(row, task.labels))
+
+    def answer(some: list[Any]) -> list[dict[str, Any]]:
+        by_id = predictor.answer(some, args.batch_size)
+        return [by_id[example.id] for example in some]
+
+    options = (task.kind.name, task.labels, predictor.limits, columns)
+    return answered(args, predictor, table.rows, examples, answer, *options)
+
+
+def embed_texts(args: argparse.Namespace) -> Iterator[Rows]:
+    """The rows of --input with the embedding of their text."""
+    table, columns = read_rows(args.input), Columns(args.text_column or "text")
+    check_columns(table, columns, labelled=False)
+    _refuse_columns(table.rows, ("embedding",))
+    texts, predictor = read_each(table, columns, lambda row: row.text(columns.text)), open_predictor(args.run)
+
+    def answer(some: list[Any]) -> list[dict[str, Any]]:
+        return [{"embedding": vector} for vector in predictor.embed(some, args.batch_size).tolist()]
+
+    return answered(args, predictor, table.rows, texts, answer, columns, read_pooling(predictor.place))
+
+
+def fill_masks(args: argparse.Namespace) -> Rows:
+    """The most likely pieces in the masks of each --mask. Prints them if there is no --out."""
+    predictor = open_predictor(args.run)
+    texts = list(map(spelled, args.mask))  # as the shell wrote them, also where Python's encoding is ASCII
+    filled = list(zip(texts, predictor.fill_mask(texts, args.top_k)))
+    if args.out is None:
+        print("\n".join(line for text, fills in filled for line in shown_fills(text, fills)))
+    return [
+        {"text": text, "masks": [[{"piece": one.piece, "probability": one.probability} for one in of] for of in fills]}
+        for text, fills in filled
+    ]
+
+
+def shown_fills(text: str, fills: list[list[Fill]]) -> list[str]:
+    """A text and the pieces for each of its masks, for people."""
+    shown = [text]
+    for number, of_mask in enumerate(fills, start=1):
+        if len(fills) > 1:
+            shown.append(f"  {MASK} {number}:")
+        shown += [f"  {100 * one.probability:5.1f} %  {one.text}" for one in of_mask]
+    return shown
+
+
+def _refuse_columns(rows: Iterable[Row], names: Sequence[str]) -> None:
+    if taken := next((name for row in rows for name in names if name in row), None):
+        raise UserError(f"the input has a column {taken!r}, as the output will; rename it")
+
+
+def columns_for(task: Task, text: str | None, second_text: str | None, choices: Sequence[str]) -> Columns:
+    """The columns to read: those of the run's training, and in their place those that the command line names.
+
+    Raises UserError for a column that the task does not read.
+    """
+    columns = task.input_columns
+    assert columns is not None
+    for flag, given, known in (
+        ("--second-text-column", second_text, columns.second_text),
+        ("--choice-columns", choices, columns.choices),
+    ):
+        if given and not known:
+            raise UserError(f"{flag}: the run was trained without such a column; drop it")
+    return dataclasses.replace(
+        columns,
+        text=text or columns.text,
+        second_text=second_text or columns.second_text,
+        choices=tuple(choices) or columns.choices,
+    )
+
+
+def read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T]) -> list[T | None]:
+    """What `read_row` makes of each row; None, and a line on stderr, for one that it refuses."""
+    made: list[T | None] = []
+    faults: list[UserError] = []
+    for index in range(len(table.rows)):
+        try:
+            made.append(read_row(ExampleRow(table, index, columns, "ignored")))
+        except UserError as error:
+            made.append(None)
+            faults.append(error)
+    if faults and len(faults) == len(made):
+        raise faults[0]
+    for fault in faults[:MAX_FAULTS]:
+        print(f"no prediction for {fault}", file=sys.stderr)
+    if len(faults) > MAX_FAULTS:
+        print(f"no prediction for {len(faults) - MAX_FAULTS:,} more rows", file=sys.stderr)
+    return made
+
+
+def read_rows(source: str, column: str | None = None) -> Table:
+    """The rows of a table in a file, or of JSON Lines, CSV or TSV in standard input. UserError: broken content.
+
+    `column` is one that will be read, see `read_table`.
+    """
+    if source != PIPE:
+        return read_table(Path(source), (column,))
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"standard input is not UTF-8 text (byte {error.start:,}); convert it") from None
+    is_json = text.lstrip().startswith(("{", "["))
+    place = Path("standard input")
+    table = parse_json_lines(text, place) if is_json else parse_separated(text, place)
+    if not table.rows:
+        raise UserError("standard input holds no row; pipe JSON Lines, or CSV with a header, into it")
+    return table
+
+
+def check_output(out: str) -> None:
+    """Raises UserError if `out` cannot be written."""
+    path = Path(out)
+    if out == PIPE:
+        return
+    if path.suffix.lower() not in WRITERS:
+        raise UserError(f"--out {out} has none of the endings {', '.join(WRITERS)}; choose one, or - for a pipe")
+    places.check_new_file(path)
+
+
+def write(out: str, rows: Rows) -> None:
+    """Writes the rows in the format of the ending of `out`. Raises UserError if the format cannot hold them."""
+    if out == PIPE:
+        sys.stdout.buffer.write(_json_lines(rows))  # UTF-8 whatever the terminal's encoding is
+        sys.stdout.buffer.flush()
+        return
+    atomic.write_bytes(Path(out), WRITERS[Path(out).suffix.lower()](rows))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_finite(value), ensure_ascii=False, default=str, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for numbers that JSON cannot write."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json_lines(rows: Rows) -> bytes:
+    return "".join(_json(row) + "\n" for row in rows).encode()
+
+
+def _separated(rows: Rows, separator: str) -> bytes:
+    """CSV. Lists and objects become JSON, a missing value an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _names(rows), delimiter=separator, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _json(cell) if isinstance(cell, list | dict) else cell for name, cell in row.items()})
+    return text.getvalue().encode()
+
+
+def _parquet(rows: Rows) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names, buffer = _names(rows), io.BytesIO()
+    try:
+        pq.write_table(pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows]), buffer)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise UserError(
+            f"the rows fit no Parquet file ({one_line(error)}); choose an --out that ends in .jsonl"
+        ) from None
+    return buffer.getvalue()
+
+
+def _names(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+WRITERS: dict[str, Callable[[Rows], bytes]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".csv": functools.partial(_separated, separator=","),
+    ".tsv": functools.partial(_separated, separator="\t"),
+    ".parquet": _parquet,
+}
+"""By the ending of a file's name."""

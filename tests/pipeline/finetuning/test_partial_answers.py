@@ -1,0 +1,87 @@
+"""An interrupted prediction goes on where it was, and only there."""
+
+import json
+
+import pytest
+
+from common.errors import UserError
+from pipeline import predict
+from pipeline.finetuning import predict_command
+from pipeline.finetuning.partial_answers import answers, partial_file
+from pipeline.finetuning.predictor import Predictor
+from tests.pipeline.pretraining.trained_models import export
+from tests.pipeline.tasks import own_files
+
+TEXTS = [f"Bafilon {'dolon ' * (number % 7)}sara." for number in range(11)]
+
+
+@pytest.fixture
+def command(corpus, tmp_path, monkeypatch):
+    """The words of a command whose chunks have four rows, and the rows that each embedding has seen."""
+    monkeypatch.setattr(predict_command, "BATCHES", 2)
+    model, seen, embed = export(tmp_path / "model", corpus.vocabulary), [], Predictor.embed
+    table = own_files.write(tmp_path / "new.csv", {"text": TEXTS})
+
+    def counting(self, texts, batch_size):
+        if len(seen) == 2:
+            seen.clear()
+            raise KeyboardInterrupt
+        seen.append(list(texts))
+        return embed(self, texts, batch_size)
+
+    monkeypatch.setattr(Predictor, "embed", counting)
+    return ["--run", str(model), "--embed", "--input", str(table), "--batch-size", "2"], seen
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_the_same_command_goes_on(command, tmp_path, monkeypatch, capsys, ending):
+    words, seen = command
+    out = tmp_path / f"out.{ending}"
+    with pytest.raises(KeyboardInterrupt):
+        predict.main([*words, "--out", str(out)])
+    assert not out.exists()
+    with partial_file(out).open("a") as file:
+        file.write('[{"embedding": [0.')  # killed here
+    assert predict.main([*words, "--out", str(out)]) == 0
+    assert seen == [TEXTS[8:]]
+    assert "8 of 11 rows are in" in capsys.readouterr().out
+    assert not partial_file(out).exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(predict_command, "BATCHES", 2)
+    assert predict.main([*words, "--out", str(tmp_path / f"at-once.{ending}")]) == 0
+    assert out.read_bytes() == (tmp_path / f"at-once.{ending}").read_bytes()
+
+
+@pytest.mark.parametrize("other", ["model", "input", "batch size"])
+def test_what_has_changed_begins_anew(command, corpus, tmp_path, capsys, other):
+    words, _ = command
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        predict.main([*words, "--out", str(out)])
+    if other == "model":
+        words[1] = str(export(tmp_path / "other", corpus.vocabulary, initializer_range=0.3))
+    elif other == "input":
+        own_files.write(tmp_path / "new.csv", {"text": [*TEXTS[1:], "x"]})
+    words[-1] = "6" if other == "batch size" else words[-1]
+    done = predict.main([*words, "--out", str(out)]) if other == "batch size" else None
+    if done is None:
+        with pytest.raises(KeyboardInterrupt):
+            predict.main([*words, "--out", str(out)])
+    assert "is of another model, input or options; all rows are predicted anew" in capsys.readouterr().out
+
+
+def test_a_pipe_gets_the_rows_as_they_are_made(command, capfdbinary):
+    words, _ = command
+    with pytest.raises(KeyboardInterrupt):
+        predict.main([*words, "--out", "-"])
+    lines = capfdbinary.readouterr().out.splitlines()
+    assert [json.loads(line)["text"] for line in lines] == TEXTS[:8]
+
+
+def test_rows_that_cannot_be_read_keep_their_place_and_the_file_of_a_person_stays(tmp_path):
+    double = lambda some: [{"x": 2 * one} for one in some]  # noqa: E731
+    assert list(answers([1, None, 3, None, 5], double, 2, None, "")) == [[{"x": 2}, {}], [{"x": 6}, {}], [{"x": 10}]]
+    partial_file(tmp_path / "a.csv").write_text("notes\n")
+    with pytest.raises(UserError, match=r"\.a\.csv\.partial is no file of this command; move it away"):
+        list(answers([1], double, 2, tmp_path / "a.csv", ""))
+    assert partial_file(tmp_path / "a.csv").read_text() == "notes\n"
