@@ -6,7 +6,6 @@ commands     runs commands that may take hours, several at a time; checks that p
 job          a pre-training run whose ranks are started again and again, also several ranks on one device
 over_gloo    runs a module with collectives over gloo
 texts        shards of made-up text, or of a file
-outcome      what two runs that should be equal have in the end
 examples     the same examples for this model and `transformers`
 systems      this model and `transformers`, and the speed of their steps
 """

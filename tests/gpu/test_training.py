@@ -11,10 +11,10 @@ import torch
 from deepspeed.accelerator import get_accelerator
 
 from benchmarks.shared.job import Job
-from benchmarks.shared.outcome import differences
 from pipeline.checkpoint.retention import find_latest
 from pipeline.training.metrics_file import read_records
 from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.pipeline.outcome import differences
 from tests.pipeline.test_pretrain import Job as ForkedJob
 from tests.pipeline.workers import killed_runs
 

@@ -13,11 +13,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.shared import job
-from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.conftest import data_prep, newest, run
+from tests.pipeline.outcome import differences, outcome
 from tests.pipeline.workers import killed_runs
 from tests.pipeline.workers.forked import ForkedRank
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from benchmarks.shared.outcome import outcome
 from common.errors import UserError
 from pipeline.checkpoint.retention import step_of, tags
 from tests.pipeline.conftest import run
+from tests.pipeline.outcome import outcome
 from tests.pipeline.pretraining.command_lines import CONFIG, line, resolve
 
 SMALL = ("num_hidden_layers=1", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.shared.outcome import differences, outcome
 from common.errors import UserError
 from pipeline.pretraining.lengths import EarlierStart, length_of, paper_steps, skipped_batches_of
+from tests.pipeline.outcome import differences, outcome
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.records import pretrain_settings
 from tests.pipeline.workers import processes

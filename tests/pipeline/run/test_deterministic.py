@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.shared.outcome import differences
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.engine import hardware
+from tests.pipeline.outcome import differences
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import Ended, run_each
 

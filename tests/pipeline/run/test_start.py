@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.shared.outcome import differences
 from common.errors import UserError
 from pipeline import finetune, pretrain
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.distributed.rendezvous import Answer, _first_problem
 from pipeline.run import facts, start
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
+from tests.pipeline.outcome import differences
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 from tests.pipeline.workers import processes

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.shared.outcome import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
 from data_prep.text.load_vocabulary import load_vocabulary
 from model.distillation import PARTS
@@ -22,6 +21,7 @@ from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.sharing.trained_run import open_run
+from tests.pipeline.outcome import BY_THE_CLOCK
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.training.loop_runs import (
     ALIKE,

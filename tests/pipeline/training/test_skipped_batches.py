@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.shared.outcome import differences, outcome
 from tests.docs.pages import REPOSITORY, blocks_of
+from tests.pipeline.outcome import differences, outcome
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import Ended, run_each
