@@ -37,7 +37,7 @@ def test_parts_are_measured_once_and_failed_ones_again(
     monkeypatch.setattr(runs, "Job", ForkedJob)
     out, pages, speed_part = tmp_path / "out", tmp_path / "pages", "speed-albert-base-128-bf16"
     words = [*TINY, "--out", str(out), "--page", str(pages)]
-    chosen = {"run-albert-base": ["fp16"], "profile-albert-base": ["fp16-dropout-0.0"], speed_part: []}
+    chosen = {"run-albert-base": ["fp16-dropout-0.0"], "profile-albert-base": ["fp16-dropout-0.0"], speed_part: []}
     for name, only in chosen.items():
         assert gpu.main([*words, "--here", name, *(["--only", *only] if only else [])]) == 0
     before = {name: (out / f"{name}.json").stat().st_mtime_ns for name in chosen}
@@ -64,7 +64,7 @@ def test_parts_are_measured_once_and_failed_ones_again(
     assert found[speed_part]["copy_gigabytes_per_second"] > 0
     rows = found["run-albert-base"]["runs"]
     assert [(row["dropout"], row["checkpointing"]) for row in rows] == [
-        (dropout, checkpointing) for dropout in (0.1, 0.0) for checkpointing in ("none", "layer")
+        (0.0, checkpointing) for checkpointing in ("none", "layer")
     ]
     assert all(row["planned_memory_gb"] > 0 and row["loss"] < 7 and row["tokens_per_second"] > 0 for row in rows)
     profile = found["profile-albert-base"]["profile"]

@@ -24,6 +24,7 @@ from pipeline.distributed.exits import EXIT_LOST
 from pipeline.training.metrics_file import read_records
 from tests.gpu.conftest import MARKS
 from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.pipeline.test_pretrain import Job as ForkedJob
 from tests.pipeline.workers import killed_runs
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,9 @@ def make_job(
         words = killed_runs.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
         (folder / "config.json").write_text(json.dumps(killed_runs.CONFIG | more))
         words += ["--log-interval", "1", "--host-timeout", str(HOST_SECONDS), "--attention", "masked"]
-        return Job(words, folder / "run", ranks, device, one_card=one_card if ranks > 1 else None)
+        return (Job if device == "cuda" else ForkedJob)(
+            words, folder / "run", ranks, device, one_card=one_card if ranks > 1 else None
+        )
 
     return make
 

@@ -72,7 +72,8 @@ def test_similar_documents_are_those_of_all_comparisons() -> None:
         own = runs_of(document, 8)
         for owner, text in enumerate(held_out):
             others = runs_of(text, 8)
-            shorter, common = min(len(own), len(others)), len([run for run in own if run in set(others)])
+            theirs = set(others)
+            shorter, common = min(len(own), len(others)), len([run for run in own if run in theirs])
             enough = len(own) <= len(others) or common >= 16
             if shorter and common >= (0.2 if shorter >= 1000 else 0.5) * shorter and enough:
                 expected[number] = owner

@@ -8,7 +8,7 @@ import pytest
 from common.errors import UserError
 from data_prep.sources import find_files
 from data_prep.sources.books import Books
-from data_prep.sources.records import Fields, Records, task_files
+from data_prep.sources.records import Fields, Records
 from data_prep.sources.wikipedia import Wikipedia
 
 
@@ -59,7 +59,6 @@ def test_no_source_reads_hidden_files(tmp_path: Path) -> None:
         path.write_text('{"text": "It is told."}' if "jsonl" in name else "It is told.")
     assert [file["name"] for file in Books([root], 1 << 20).inputs] == ["a.txt"]
     assert [file["name"] for file in Records([root], Fields(), 1 << 20).inputs] == ["a.jsonl"]
-    assert [name for _, name in task_files([root])] == [".corpus/a.jsonl", ".corpus/a.txt"]
     with pytest.raises(UserError, match=r"holds no MediaWiki export"):
         Wikipedia([root], 1 << 20)
     assert [file["name"] for file in Books([root / "._a.txt"], 1 << 20).inputs] == ["._a.txt"]

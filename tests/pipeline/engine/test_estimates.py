@@ -210,15 +210,16 @@ KINDS = ("weights", "gradients", "optimizer", "activations")
 TINY = [Case("albert-tiny", stage, "bf16") for stage in range(4)]
 CASES = {
     1: [
-        *TINY,
-        *(Case("albert-tiny", stage, "fp32") for stage in (0, 3)),
+        *TINY[::2],
+        Case("albert-tiny", 3, "fp32"),
         Case("albert-tiny", 1, "bf16", checkpointing="layer"),
         Case("albert-base", 1, "fp32", rows=1, length=64, dropout=0.1),
     ],
     2: [
         *TINY,
         Case("albert-tiny", 1, "bf16", accumulation=1),
-        *(Case("albert-tiny", stage, dtype, accumulates="fp32") for stage in (1, 2, 3) for dtype in ("bf16", "fp16")),
+        *(Case("albert-tiny", stage, "bf16", accumulates="fp32") for stage in (1, 2, 3)),
+        Case("albert-tiny", 1, "fp16", accumulates="fp32"),
     ],
 }
 

@@ -109,5 +109,5 @@ def test_a_mistyped_run_is_one_line_in_a_process_of_its_own(tmp_path):
     )
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: --run runs/nothing: there is no such directory")
-    assert "settings.json" in ended.stderr
+    assert "name the --output of a run" in ended.stderr
     assert ended.stderr.count("\n") == 1

@@ -52,9 +52,9 @@ def graphs_of(corpus: SimpleNamespace, batches: int, sharing: str = "all", dropo
     return COUNTERS["stats"]["unique_graphs"]
 
 
-def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_200_batches(corpus: SimpleNamespace) -> None:
+def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_40_batches(corpus: SimpleNamespace) -> None:
     # The block in training, the block in evaluation, and the loss of a chunk in training.
-    assert graphs_of(corpus, 200, chunked_loss=True) == 3
+    assert graphs_of(corpus, 40, chunked_loss=True) == 3
 
 
 def test_a_last_chunk_of_another_length_takes_one_more_graph(

@@ -14,6 +14,9 @@ from pipeline.training import metrics_file
 from pipeline.training.callbacks import curves_of
 from tests.pipeline.training.made_records import log_run, open_log, training
 
+# TensorBoard's own thread fails on a full disk as well, some time later.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path):
     first = open_log(tmp_path)[0]
@@ -84,8 +87,6 @@ def test_a_number_that_is_not_finite_is_null(tmp_path):
     assert (first["loss"], first["trust_ratios"], second["loss"]) == (1.5, {"w": None}, None)
 
 
-# TensorBoard's own thread says it as well.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
