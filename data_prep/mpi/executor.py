@@ -167,7 +167,8 @@ def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bo
 def _say_interrupted(number: int, frame: object) -> None:
     """Says on the terminal that SIGTERM ends the job. After Ctrl-C mpirun passes on nothing that a rank prints."""
     with contextlib.suppress(OSError):  # there is no terminal
-        Path("/dev/tty").write_text(f"\n{' '.join(sys.argv[1:2])}: {INTERRUPTED}\n", encoding="utf-8")
+        line = f"{' '.join(sys.argv[1:2])}: {INTERRUPTED}, unless an error is shown above"
+        Path("/dev/tty").write_text(f"\n{line}\n", encoding="utf-8")
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

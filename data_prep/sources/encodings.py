@@ -16,7 +16,7 @@ _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BYTES_OF_JAPANESE = b"\x1b$"
 """Begins kanji in ISO-2022-JP, all of whose bytes are ASCII."""
-_WESTERN = frozenset(["ca", "da", "de", ENGLISH, "es", "fi", "fr", "it", "nb", "nl", "pt", "sv"])
+_WESTERN = frozenset(["af", "ca", "da", "de", "en", "es", "eu", "fi", "fr", "ga", "gl", "it", "nb", "nl", "pt", "sv"])
 """Languages whose texts are in Windows-1252, or Latin-1, if they are not in UTF-8."""
 _MIN_SHARE = 0.9
 """Of the characters beyond ASCII that must stand where letters and punctuation of these languages do."""
@@ -24,9 +24,10 @@ _MAX_LETTERS = 0.1
 """Of the characters of a text that may be letters with accents."""
 _LETTERS, _CAPITALS = "àáâãäåæçèéêëìíîïñòóôõöøùúûüœß", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜŒ"
 _PUNCTUATION = "“”„‚‘’‹›«»–—…·•°§¿¡£€©®©™†×±½¼¾²³ªº´\xa0\xad"
-# No capital follows a small letter, and no punctuation but an apostrophe is inside a word.
+# No capital follows a small letter or a sign without a blank (in another encoding it would be a quotation mark), and no
+# punctuation but an apostrophe is inside a word.
 _FITTING = re.compile(
-    rf"[{_LETTERS}]|(?<![a-z{_LETTERS}])[{_CAPITALS}]"
+    rf"[{_LETTERS}]|(?<![a-z{_LETTERS}.,!?;:])[{_CAPITALS}]"
     rf"|(?<!\w)[{_PUNCTUATION}]|[{_PUNCTUATION}](?!\w)|(?<=\w)[’·](?=\w)"
 )
 
@@ -63,7 +64,7 @@ def decode(content: bytes, language: str = ENGLISH, encoding: str | None = None)
             raise NotDecodedError(f"not in {encoding}") from None
     elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", errors="replace")
-    elif (decoded := _of_utf_8(content) or _of_windows_1252(content, language)) is not None:
+    elif (decoded := _of_utf_8(content)) is not None or (decoded := _of_windows_1252(content, language)) is not None:
         text = decoded
     else:
         raise NotDecodedError(BINARY if content.count(0) > max(1, len(content) // 100) else UNKNOWN)

@@ -56,9 +56,14 @@ class Condition(NamedTuple):
         """Whether a record satisfies it. One without the field does not."""
         value, relation = record.get(self.field), _RELATIONS[self.relation]
         try:
-            return value is not None and relation(float(value), float(self.value))
+            wanted = float(self.value)
+        except ValueError:  # true and false are those of JSON
+            shown = str(value).lower() if isinstance(value, bool) else str(value)
+            return value is not None and relation(shown, self.value)
+        try:
+            return value is not None and relation(float(value), wanted)
         except (TypeError, ValueError):
-            return relation(str(value), self.value)
+            return False
 
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {">=": operator.ge, "<=": operator.le, "==": operator.eq}

@@ -136,6 +136,10 @@ def read_pairs(path: Path, limit: int | None = None) -> list[Pair]:
         files = [file for file, name in visible_files(path, _FILE.search) if "/" not in name]
         if not files:
             raise UserError(f"{path} holds no .jsonl file; name the directory of BLiMP's files, or one file")
+        names: dict[str, str] = {}
+        for file in files:
+            if (first := names.setdefault(_FILE.sub("", file.name), file.name)) != file.name:
+                raise UserError(f"{file} holds the pairs of {first} again; remove one")
     pairs: list[Pair] = []
     counts: Counter[tuple[str, str]] = Counter()
     for file in files:

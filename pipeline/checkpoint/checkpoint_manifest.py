@@ -117,7 +117,11 @@ def check(tag: Path, content: bool = True, share: slice = slice(None)) -> Checkp
     manifest = CheckpointManifest.read(tag)
     files = sorted(manifest.files, key=lambda file: file.name)
     for file in [*files[share], *(file for file in files if file.name == STATE)]:
-        problem = "" if file.is_in(tag) else f"{file.name} is missing or has another size"
-        if problem := problem or (problem_of_file(tag / file.name, file) if content else ""):
+        try:
+            problem = "" if file.is_in(tag) else f"{file.name} is missing or has another size"
+            problem = problem or (problem_of_file(tag / file.name, file) if content else "")
+        except OSError as error:  # all ranks then take an older checkpoint together
+            problem = f"{file.name}: {error.strerror}"
+        if problem:
             raise DamagedCheckpoint(problem)
     return manifest

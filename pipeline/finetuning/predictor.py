@@ -183,10 +183,11 @@ def _list(texts: Sequence[Any], kinds: tuple[type, ...] = (str,)) -> list[Any]:
     """The texts. Raises UserError unless each is of one of these types."""
     if isinstance(texts, str | Mapping):
         raise UserError("give a list of texts, also for one text")
+    texts = list(texts)  # of a generator, too
     for text in texts:
         if not isinstance(text, kinds):
             raise UserError(f"{text!r:.60} is no text; give a list of texts")
-    return list(texts)
+    return texts
 
 
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:

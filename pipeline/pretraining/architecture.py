@@ -31,6 +31,8 @@ def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--model-args {pair!r} is not of the form FIELD=VALUE; give e.g. embedding_size=64")
         if name not in types:
             raise UserError(f"--model-args: AlbertConfig has no field {name!r}; it has {', '.join(types)}")
+        if name in fields:
+            raise UserError(f"--model-args gives {name} twice; keep one")
         if name == "sentence_head":
             raise UserError("--model-args sentence_head: the objective decides it; use --objective {sop,nsp,mlm}")
         try:

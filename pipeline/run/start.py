@@ -220,6 +220,6 @@ def _export(run: TrainingRun, model: str) -> None:
         early = (
             ""
             if steps >= run.settings.steps
-            else f" of {run.settings.steps}, because --max-hours {hours or 0:g} are over"
+            else f" of {run.settings.steps}" + (f", because --max-hours {hours:g} are over" if hours else "")
         )
         print(f"finished after {steps} steps{early}: {output / 'export'} holds {model} {form}")

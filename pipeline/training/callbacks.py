@@ -42,11 +42,15 @@ class Console(Callback):
             run.say(self._training_line(record, is_last))
         if record["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
-            run.say(
-                f"{run.settings.engine.precision}: gradients overflowed in {record['overflow_steps']} of "
-                f"{run.state.step:,} steps, whose updates were skipped. The loss scale is {record['loss_scale']:g}. If "
-                "it continues, lower the learning rate or use --precision bf16"
+            precision = run.settings.engine.precision
+            what = "overflowed" if precision == "fp16" else "were infinite or no number"
+            line = (
+                f"{precision}: gradients {what} in {record['overflow_steps']} of {run.state.step:,} steps. Their "
+                "updates were skipped; if it continues, lower the learning rate"
             )
+            if precision == "fp16":
+                line += f" or use --precision bf16. The loss scale was lowered to {record['loss_scale']:g}"
+            run.say(line)
 
     def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
         """Prints the line of the evaluation before the first step."""

@@ -46,6 +46,20 @@ def test_encodings_of_english(content: bytes) -> None:
     assert decode(content.replace(b"\n", b"\r") if b"\0" not in content else content) == PROSE
 
 
+def test_a_file_of_a_mark_alone_has_no_text() -> None:
+    assert decode("".encode("utf-8-sig")) == ""
+    assert decode(b"", "ja") == ""
+
+
+def test_quotation_marks_of_another_encoding_are_no_letters() -> None:
+    text = "He said, “I will go.” She said, “You will not.” “Then,” said he, “we stay.”\n"
+    with pytest.raises(NotDecodedError, match="see --encoding"):
+        decode(text.encode("mac_roman"))
+    assert decode(text.encode("mac_roman"), encoding="mac_roman") == decode(text.encode("cp1252")) == text
+    galician = "A casa está preto do río, e ninguén sabe cando pechará.\n"
+    assert decode(galician.encode("latin-1"), "gl") == galician
+
+
 @pytest.mark.parametrize(("language", "encoding"), FILES)
 def test_a_file_of_another_encoding_is_skipped_unless_that_is_named(language: str, encoding: str) -> None:
     content = TEXTS[language].encode(encoding)

@@ -111,6 +111,15 @@ SCORED = [
 
 
 @pytest.mark.parametrize(
+    ("condition", "value", "holds"),
+    [("score>=3", "n/a", False), ("score>=3", [], False), ("score>=3", "3.5", True), ("ok==true", True, True)],
+)
+def test_a_number_is_asked_of_numbers_only_and_true_is_that_of_json(condition: str, value: object, holds: bool) -> None:
+    parsed = Condition.parse(condition)
+    assert parsed.holds({parsed.field: value}) is holds
+
+
+@pytest.mark.parametrize(
     ("conditions", "kept"),
     [
         (["score>=3"], [0, 1]),

@@ -214,6 +214,15 @@ def test_the_command(kind, export, tmp_path, capsys):
         read_result(tmp_path / "result.json")
 
 
+def test_hidden_files_and_copies_in_a_directory(tmp_path):
+    (tmp_path / "b.jsonl").write_bytes(lines(own(0)))
+    (tmp_path / "._b.jsonl").write_bytes(b"\0\5\x16\7")
+    assert len(read_pairs(tmp_path)) == 1
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines(own(0))))
+    with pytest.raises(UserError, match=r"b\.jsonl\.gz holds the pairs of b\.jsonl again; remove one"):
+        read_pairs(tmp_path)
+
+
 def test_runs_and_models_without_the_head(corpus, tmp_path, capsys):
     """The newest checkpoint of a run is scored. Models that cannot predict masks are refused, before any writing."""
     (tmp_path / "pairs.jsonl").write_bytes(lines(*map(own, range(5))))

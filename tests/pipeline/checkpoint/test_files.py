@@ -1,5 +1,6 @@
 """The files of a checkpoint: damage is found, a kill leaves a whole checkpoint, any elements are read."""
 
+import errno
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from common.errors import UserError
-from common.files.checksums import content_checksum, describe_file
+from common.files.checksums import FileEntry, content_checksum, describe_file
 from pipeline.checkpoint.checkpoint_manifest import (
     MANIFEST,
     CheckpointManifest,
@@ -65,6 +66,17 @@ def test_any_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
             check(tag)
         flip(tag / name, position)
     check(tag)
+
+
+def test_a_file_that_the_disk_does_not_give_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tag = make(tmp_path, 1)
+
+    def fail(self: object, directory: Path) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(FileEntry, "is_in", fail)
+    with pytest.raises(DamagedCheckpoint, match="Input/output error"):
+        check(tag)
 
 
 @pytest.mark.parametrize("name", ["rank-00001.safetensors", "state.json", "manifest.json"])

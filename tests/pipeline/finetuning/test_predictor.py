@@ -37,6 +37,12 @@ def logits_of(directory: Path, head: str, *texts: str) -> torch.Tensor:
         return model(**transformers.AutoTokenizer.from_pretrained(directory)(*texts, return_tensors="pt")).logits[0]
 
 
+def test_a_generator_of_texts_is_a_list_of_them(tmp_path):
+    predictor = open_predictor(publish(tmp_path / "m", "SequenceClassification"))
+    assert len(predictor.predict(text for text in TEXTS)) == len(TEXTS)
+    assert predictor.embed(text for text in TEXTS).shape == predictor.embed(TEXTS).shape
+
+
 def test_the_class_of_a_published_model_tells_its_task(tmp_path):
     published = publish(tmp_path / "classes", "SequenceClassification", id2label={0: "x", 1: "y", 2: "z"})
     predictor = open_predictor(published)
