@@ -55,8 +55,12 @@ def test_the_first_overflow_is_explained_once():
     lines = Lines()
     lines.run.settings.engine = SimpleNamespace(precision="fp16")
     lines.console._overflow_explained = False
-    assert "The loss scale is 1024" in lines.log(10, 5.0)
+    assert "loss scale was lowered to 1024" in lines.log(10, 5.0)
     assert lines.log(20, 6.0) is None
+    lines.run.settings.engine = SimpleNamespace(precision="bf16")
+    lines.console._overflow_explained = False
+    assert "loss scale" not in (line := lines.log(30, 5.0))
+    assert "no number" in line
 
 
 def test_an_evaluation_shows_only_what_is_trained():
