@@ -18,6 +18,8 @@ from common.files.places import cannot_write
 
 LOCK = ".lock"
 """The name of the lock inside a directory that a command works in."""
+WAIT_SECONDS = 60.0
+"""How long a command waits for another that only moves its finished files into place."""
 _LINE = re.compile(r"(?:(\S+) (\d+)\n)?")
 """All that a lock's file holds: host and process; nothing before its holder has written them."""
 

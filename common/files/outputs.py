@@ -19,6 +19,7 @@ from common.errors import UserError
 from common.files.atomic import sync, temporary_beside, write_text
 from common.files.checksums import file_checksum
 from common.files.json_files import read_as
+from common.files.locks import WAIT_SECONDS, beside, holding
 from common.files.places import cannot_write, check_directory
 
 MARKER = ".albert-pretraining.json"
@@ -98,10 +99,11 @@ def making(directory: Path, command: str, source: str = "", overwrite: bool | No
             sync(new / name)
         marker = Marker(command, source, {name: file_checksum(new / name) for name in files})
         write_text(new / MARKER, json.dumps(asdict(marker), indent=1) + "\n")
-        check(directory, command, source, overwrite)
-        if directory.exists():
-            os.rename(directory, aside)
-        os.rename(new, directory)
+        with holding(beside(directory), directory, WAIT_SECONDS):
+            check(directory, command, source, overwrite)
+            if directory.exists():
+                os.rename(directory, aside)
+            os.rename(new, directory)
         sync(directory.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)  # made above, under a name that nothing else has

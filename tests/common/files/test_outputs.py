@@ -1,11 +1,13 @@
 """What may be replaced: what the same command made, or anything with --overwrite; nothing of a person is removed."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
-from common.files import outputs
+from common.files import locks, outputs
 
 
 def write(directory: Path, text: str, command: str = "tool", source: str = "a", overwrite: bool | None = None) -> None:
@@ -17,6 +19,24 @@ def write(directory: Path, text: str, command: str = "tool", source: str = "a", 
 
 def texts(directory: Path) -> dict[str, str]:
     return {name: (directory / name).read_text() for name in outputs.files_below(directory)}
+
+
+def test_a_command_waits_while_another_one_moves_its_files(tmp_path: Path) -> None:
+    out, is_whole = tmp_path / "out", threading.Event()
+
+    def make() -> None:
+        with outputs.making(out, "tool", "a") as place:
+            (place / "a.txt").write_text("new")
+            is_whole.set()
+
+    thread = threading.Thread(target=make)
+    with locks.holding(locks.beside(out), out):
+        thread.start()
+        is_whole.wait()
+        time.sleep(0.3)  # in which it would be there
+        assert not out.exists()
+    thread.join()
+    assert texts(out) == {"a.txt": "new"}
 
 
 def test_the_old_directory_stands_until_the_new_one_is_whole(tmp_path: Path) -> None:
