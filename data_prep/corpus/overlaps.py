@@ -96,7 +96,7 @@ class Index(NamedTuple):
 
 
 def digest_of(held_out: Corpus) -> str:
-    """Returns a digest of what documents are compared with."""
+    """Returns a digest of what documents are compared with, as earlier versions wrote it into manifests."""
     return hashlib.sha256(f"1 {held_out.digest} 0\n".encode()).hexdigest()
 
 

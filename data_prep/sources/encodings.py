@@ -23,7 +23,7 @@ _MIN_SHARE = 0.9
 _MAX_LETTERS = 0.1
 """Of the characters of a text that may be letters with accents."""
 _LETTERS, _CAPITALS = "àáâãäåæçèéêëìíîïñòóôõöøùúûüœß", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜŒ"
-_PUNCTUATION = "“”„‚‘’‹›«»–—…·•°§¿¡£€©®©™†×±½¼¾²³ªº´\xa0\xad"
+_PUNCTUATION = "“”„‚‘’‹›«»–—…·•°§¿¡£€©®™†×±½¼¾²³ªº´\xa0\xad"
 # No capital follows a small letter or a sign without a blank (in another encoding it would be a quotation mark), and no
 # punctuation but an apostrophe is inside a word.
 _FITTING = re.compile(

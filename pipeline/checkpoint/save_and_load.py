@@ -142,9 +142,15 @@ class Saver:
             step, own = retention.step_of(tag), [file for file, _ in written]
             tensors = _stored_tensors(zero_layout.slices(engine), own)
             entries = [*(file.file for file in own), files.write_state(temporary, state_json)]
-            kept = None if score is None or math.isnan(score) else score
-            scored = kept, tensors, entries, step in self._milestones, self._scored_on
-            retention.publish(tag, CheckpointManifest(step, *scored))
+            manifest = CheckpointManifest(
+                step=step,
+                score=None if score is None or math.isnan(score) else score,
+                tensors=tensors,
+                files=entries,
+                milestone=step in self._milestones,
+                scored_on=self._scored_on,
+            )
+            retention.publish(tag, manifest)
             with contextlib.suppress(OSError):  # the checkpoint is complete, and the next save tries again
                 retention.prune(self._directory, self._keep, tag)
 

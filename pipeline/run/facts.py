@@ -1,5 +1,6 @@
 """What must be the same on all hosts of a job: the preflight compares it, and so does each start of several ranks."""
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -39,9 +40,13 @@ def facts_of_host(shards: Iterable[str | Path]) -> dict[str, dict[str, str]]:
 def _packages() -> dict[str, str]:
     """The versions of the packages that the project needs; of all packages where it is installed as one itself."""
     path = ROOT / "requirements.txt"
-    needed = set(re.findall(r"^([\w.-]+)==", path.read_text(encoding="utf-8"), re.M)) if path.exists() else set()
-    found = {str(package.name): package.version for package in metadata.distributions()}
-    return {name: version for name, version in found.items() if not needed or name in needed}
+    if not path.exists():
+        return {str(package.name): package.version for package in metadata.distributions()}
+    versions = {}
+    for name in re.findall(r"^([\w.-]+)==", path.read_text(encoding="utf-8"), re.M):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def summary(facts: Facts) -> dict[str, str]:

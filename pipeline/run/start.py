@@ -217,9 +217,7 @@ def _export(run: TrainingRun, model: str) -> None:
         output, steps, hours = run.settings.flags.output, run.state.step, run.settings.flags.max_hours
         form = export_usual(output, output / "export")
         atomic.write_text(output / "done", f"{steps}\n")
-        early = (
-            ""
-            if steps >= run.settings.steps
-            else f" of {run.settings.steps}" + (f", because --max-hours {hours:g} are over" if hours else "")
-        )
+        early = ""
+        if steps < run.settings.steps:
+            early = f" of {run.settings.steps}" + (f", because --max-hours {hours:g} are over" if hours else "")
         print(f"finished after {steps} steps{early}: {output / 'export'} holds {model} {form}")

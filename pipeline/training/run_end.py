@@ -67,10 +67,8 @@ class NextStep:
             run.enter("data")
             micro_batches = next(self._micro_batches)
             run.enter("agreement")
-            progress, counts = (
-                self._deadline.progress(step, run.clock.seconds()),
-                self._task.label_counts(micro_batches),
-            )
+            progress = self._deadline.progress(step, run.clock.seconds())
+            counts = self._task.label_counts(micro_batches)
             mine = [is_writing, progress if run.is_rank_0 else 0.0]  # by rank 0's clock: those of the ranks differ
             self._begun = micro_batches, begin_sums(run.control, self._signals.flags(), counts, mine)
 
