@@ -105,8 +105,13 @@ def _layer_runner(execution: ExecutionOptions) -> Callable[..., tuple[Tensor, Te
     return run
 
 
-def compiled(function: _F, execution: ExecutionOptions) -> _F:
-    """Returns `function`, compiled as a single graph if `execution` asks for it."""
+def compiled(function: _F, execution: ExecutionOptions, dynamic: bool | None = None) -> _F:
+    """Returns `function`, compiled as a single graph if `execution` asks for it.
+
+    Args:
+        dynamic: whether one graph serves inputs of any length; None: from the second length on.
+    """
     if not execution.compile:
         return function
-    return cast(_F, torch.compile(function, backend=execution.compile_backend, fullgraph=True))
+    made = torch.compile(function, backend=execution.compile_backend, fullgraph=True, dynamic=dynamic)
+    return cast(_F, made)

@@ -31,7 +31,9 @@ class MaskedTokenHead(nn.Module):
         self.activation = activation(config)
         self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # (V,)
-        self._sums_of = compiled(sums_of_logits, execution)
+        # Of a chunk that is computed again, the backward pass needs the same graph: another one, made for any length,
+        # pads its logits in another way.
+        self._sums_of = compiled(sums_of_logits, execution, dynamic=False)
 
     def forward(
         self, hidden: Tensor, word_embeddings: Tensor, labels: Tensor | None = None

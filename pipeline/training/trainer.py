@@ -162,8 +162,9 @@ class Trainer:
         self.run.state.step += 1
         self._score = None
         self.divergence.end_step()
+        if progress.get_progress().has_made_a_step:  # the first one of a start also compiles
+            self.deadline.learn("step", seconds)
         progress.get_progress().took_step(seconds)
-        self.deadline.learn("step", seconds)
         self._bar.update()
         for callback in self.callbacks:
             callback.on_step(self.run.state.step)

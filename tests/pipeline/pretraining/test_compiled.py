@@ -64,6 +64,33 @@ def test_a_last_chunk_of_another_length_takes_one_more_graph(
     assert graphs_of(corpus, 6, chunked_loss=True, compile_backend="aot_eager") == 4
 
 
+def test_a_chunk_is_computed_again_by_the_graph_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU pads the logits of a graph by its length: those of another graph are not what the backward pass reads."""
+    torch.compiler.reset()
+    monkeypatch.setattr(heads, "CHUNK", 6)
+    runs: list[tuple[str, int]] = []  # the graph, and the length of the chunk
+
+    def forward_graph(graph: GraphModule, inputs: list[Tensor]) -> Any:
+        name = f"graph {id(graph)}"
+
+        def run(*given: Any) -> Any:
+            runs.append((name, max(len(one) for one in given if isinstance(one, Tensor) and one.dtype == torch.int64)))
+            return graph.forward(*given)
+
+        return make_boxed_func(run)
+
+    backend: Any = aot_autograd(fw_compiler=forward_graph, bw_compiler=lambda graph, _: make_boxed_func(graph.forward))
+    execution = ExecutionOptions(compile=True, compile_backend=backend, chunked_loss=True)
+    head = heads.MaskedTokenHead(AlbertConfig.preset("albert-tiny", initial_attention="random", embedding_size=4), execution)
+    weight = torch.randn(50, 4, requires_grad=True)
+    head.bias = nn.Parameter(torch.zeros(50))
+    sums = head(torch.randn(1, 16, head.dense.in_features), weight, torch.arange(16)[None])
+    assert isinstance(sums, heads.ClassificationSums)
+    sums.loss.backward()
+    assert sorted(length for _, length in runs) == [4, 4, 6, 6, 6, 6]
+    assert len({name for name, _ in runs}) == len(set(runs)) == 2
+
+
 def test_flash_attention_takes_other_offsets_in_each_batch_without_another_graph(
     corpus: SimpleNamespace, flash_on_processor: None
 ) -> None:

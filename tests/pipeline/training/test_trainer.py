@@ -209,3 +209,12 @@ def test_a_trial_without_a_finite_number_ends_the_run(make: Callable[..., Made])
     with pytest.raises(TrainingFailed, match="the held-out loss is nan after 0 steps"):
         trainer.train()
     assert saves.made == []
+
+
+def test_time_that_the_first_step_takes_to_compile_is_not_reserved_for_the_last(make: Callable[..., Made]) -> None:
+    trainer, *_ = make()
+    before = trainer.deadline.reserve
+    trainer._end_step(60.0)
+    assert trainer.deadline.reserve == before
+    trainer._end_step(2.0)
+    assert trainer.deadline.reserve == before + 1.25 * 3 * 2.0
