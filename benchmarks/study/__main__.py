@@ -80,18 +80,18 @@ def main(argv: Sequence[str]) -> None:
 
     training = Training(plan, corpora, args.out, python, launcher)
     run([training.probe()], args.out)
-    losses, speed = training.losses(), training.speed(report.cores())
-    choice = chosen(losses)
+    probed, speed = training.probed(), training.speed(report.cores())
+    choice = chosen(probed)
     print(f"the probe chose {choice.name}", flush=True)
     run([(training.pretraining(choice, plan.pretraining * minutes / 60, speed),)], args.out)
-    if (scored := minimal_pairs(args.data_root)) is not None:
-        run(training.minimal_pairs(scored), args.out)
+    scored = minimal_pairs(args.data_root)
+    scores = () if scored is None else training.minimal_pairs(scored)
 
     tokens = 60 * plan.finetuning * minutes * speed * plan.task_speed
     pairs = choose_jobs(plan, found, args.out, vocabulary, tokens)
-    run([tuple(finetune.command(job, plan, python) for pair in pairs for job in pair)], args.out)
+    run([(*scores, *(finetune.command(job, plan, python) for pair in pairs for job in pair))], args.out)
     left_out = sorted(set(found) - {trained.task.name for trained, _ in pairs})
-    print(page.write(training, choice, losses, pairs, left_out, args.price))
+    print(page.write(training, choice, probed, pairs, left_out, args.price))
 
 
 if __name__ == "__main__":

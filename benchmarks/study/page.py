@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from benchmarks.shared import report
 from benchmarks.study.finetune import Job, Pair
 from benchmarks.study.plan import Choice
-from benchmarks.study.training import Training
+from benchmarks.study.training import Evaluation, Training
 from common.files import atomic, outputs
 from common.files.atomic import replacing
 from common.files.json_files import check_as
@@ -27,6 +28,8 @@ from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
 
 RESAMPLES = 1000
+LEFT = 0.9
+"""Of the unigram entropy: a model with a lower loss uses context."""
 MINIMAL_PAIRS = "minimal pairs"
 ANCHORS = (
     "BLiMP of published models of the same budget (BabyLM strict-small: 10 million words, about ten passes) on other "
@@ -36,13 +39,16 @@ ANCHORS = (
 Curves = dict[str, list[dict[str, float]]]
 """By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
 
+ProbeEvaluation = tuple[int, float | None, float]
+"""Step, MLM loss on the validation documents, None if it is not finite, and unigram entropy."""
+
 
 class Record(TypedDict):
     """study.json: everything that the page shows.
 
     Attributes:
         facts: about the whole, for people.
-        probe: validation MLM loss in nats by the name of each choice; None if it did not end finite.
+        probe: the evaluations of each choice by its name; none if it failed.
         curves: of the held-out text, and the accuracy on minimal pairs.
         minimal_pairs: the fields of a `Result`; None without any.
         seeds: fine-tuning runs of each model on each task.
@@ -52,7 +58,7 @@ class Record(TypedDict):
 
     format: str
     facts: dict[str, str]
-    probe: dict[str, float | None]
+    probe: dict[str, list[ProbeEvaluation]]
     curves: Curves
     minimal_pairs: dict[str, Any] | None
     seeds: int
@@ -141,6 +147,18 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
         f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds.\n\n"
         + table
     )
+
+
+def probe_table(probe: Mapping[str, Sequence[ProbeEvaluation]]) -> str:
+    """The runs of the probe as a Markdown table: the loss in the end, and when context began to help."""
+    rows = []
+    for name, points in probe.items():
+        losses = [math.inf if loss is None else loss for _, loss, _ in points] or [math.inf]
+        left = next((str(point[0]) for point, loss in zip(points, losses) if loss < LEFT * point[2]), "not reached")
+        below = f"{100 * (1 - losses[-1] / points[-1][2]):.1f} %" if math.isfinite(losses[-1]) else ""
+        rows.append((name, f"{losses[-1]:.3f}" if below else "not finite", below, left))
+    header = ("optimizer, peak rate, start", "MLM loss", "below the unigram entropy", "steps until 10 % below")
+    return markdown_table(header, rows, "lrrr")
 
 
 def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
@@ -264,7 +282,7 @@ def facts_of(training: Training, choice: Choice, dollars: float | None) -> dict[
 def write(
     training: Training,
     choice: Choice,
-    losses: Mapping[Choice, float],
+    probed: Mapping[Choice, Sequence[Evaluation]],
     pairs: Sequence[Pair],
     left_out: Sequence[str],
     dollars: float | None,
@@ -276,9 +294,12 @@ def write(
         curves[MINIMAL_PAIRS] = points
     final = scores / "export.json"
     record: Record = {
-        "format": "study 7",
+        "format": "study 8",
         "facts": facts_of(training, choice, dollars),
-        "probe": {one.name: loss if np.isfinite(loss) else None for one, loss in losses.items()},
+        "probe": {
+            choice.name: [(step, loss if math.isfinite(loss) else None, entropy) for step, loss, entropy in of_run]
+            for choice, of_run in probed.items()
+        },
         "curves": curves,
         "minimal_pairs": dataclasses.asdict(read_result(final)) if final.exists() else None,
         "seeds": training.plan.seeds,
@@ -308,8 +329,7 @@ def _lines(record: Record) -> Iterator[str]:
     yield from ("", "## The choice", "")
     yield "All made the same number of steps. The lowest MLM loss on the validation documents is taken."
     yield ""
-    rows = [(name, "not finite" if loss is None else f"{loss:.3f}") for name, loss in record["probe"].items()]
-    yield markdown_table(("optimizer, peak rate, start", "MLM loss"), rows, "lr")
+    yield probe_table(record["probe"])
     yield from ("", "## Pre-training", "")
     yield curves_table({name: points for name, points in record["curves"].items() if name != MINIMAL_PAIRS})
     yield from ("", "![learning curves](curves.png)", "")

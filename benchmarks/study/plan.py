@@ -1,8 +1,11 @@
 """The sizes of a study: `CPU` for three hours on two cores, `GPU` for ten minutes, `SMALL` for a test in seconds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+BETAS = [0.9, 0.98]
+"""The mean of squared gradients forgets soon: 0.999 would remember the large gradients of the start to the end."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,13 @@ class Plan:
         batch, micro_batch: rows of a batch and, on each rank, of a micro-batch; half of it in the probe, whose runs
             share the machine.
         choices: what the probe chooses from. The first one is taken without a probe if there are no validation rows.
-        probe_steps: steps of each run of the probe.
+        probe_steps, probe_evaluations: of each run of the probe.
         flags: further flags of pipeline.pretrain.
         evaluations: of pre-training.
         eval_batches: of each corpus in an evaluation, at most.
         milestones: tokens after which a checkpoint is kept and scored on minimal pairs.
         pairs: of each paradigm at a milestone.
-        pretraining, finetuning: parts of the minutes; the rest is for data, probe, starts, evaluations and the page.
+        pretraining, finetuning: parts of the minutes; the rest is for data, probe, starts, minimal pairs and the page.
         learning_rate: of fine-tuning.
         epochs: passes over the training set in fine-tuning, at most.
         batch_tokens: of a step of fine-tuning, on average.
@@ -76,13 +79,13 @@ class Plan:
     pairs: int = 100
     pretraining: float = 0.5
     finetuning: float = 0.3
+    probe_evaluations: int = 1
     epochs: int = 8
     batch_tokens: int = 640
     batch_sizes: tuple[int, int] = (4, 32)
     task_speed: float = 1.0
     task_tokens: int = 4_000_000
     seeds: int = 3
-    betas: Mapping[str, list[float]] = field(default_factory=lambda: {"Lamb": [0.9, 0.999], "AdamW": [0.9, 0.98]})
 
     @property
     def stride(self) -> int:
@@ -96,7 +99,7 @@ class Plan:
 
     def engine(self, choice: Choice, micro_batch: int) -> dict[str, Any]:
         """The DeepSpeed JSON: gradients are summed in fp32, whatever the precision is."""
-        parameters = {"lr": choice.rate, "betas": self.betas[choice.optimizer], "eps": 1e-6, "weight_decay": 0.01}
+        parameters = {"lr": choice.rate, "betas": BETAS, "eps": 1e-6, "weight_decay": 0.01}
         precision: dict[str, Any] = {"bf16": {"enabled": True}}
         if self.precision == "fp16":
             scale = {"initial_scale_power": 14, "loss_scale_window": 500, "hysteresis": 1}
@@ -148,12 +151,13 @@ GPU = Plan(
     batch=512,
     micro_batch=512,
     choices=(
-        Choice("Lamb", 0.004),
-        Choice("Lamb", 0.002),
-        Choice("Lamb", 0.008),
-        Choice("Lamb", 0.004, "paper"),
+        Choice("Lamb", 0.012),
+        Choice("Lamb", 0.007),
+        Choice("Lamb", 0.02),
+        Choice("Lamb", 0.012, "paper"),
     ),
-    probe_steps=150,
+    probe_steps=120,
+    probe_evaluations=8,
     evaluations=8,
     eval_batches=4,
     milestones=("10M", "20M", "50M", "100M", "200M"),
@@ -179,6 +183,7 @@ SMALL = Plan(
     micro_batch=2,
     choices=(Choice("AdamW", 0.001), Choice("Lamb", 0.001, "paper")),
     probe_steps=10,
+    probe_evaluations=2,
     evaluations=4,
     eval_batches=4,
     milestones=("1k", "900M"),

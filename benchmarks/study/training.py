@@ -6,9 +6,12 @@ a whole schedule; the one with the lowest MLM loss on the validation documents i
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from benchmarks.shared.commands import Command, Stage
 from benchmarks.study.plan import Choice, Plan
@@ -20,6 +23,22 @@ from model import AlbertConfig
 from pipeline.checkpoint.retention import is_milestone, tags
 from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
+
+UNIGRAM = "mlm_unigram_entropy"
+
+
+class Evaluation(NamedTuple):
+    """An evaluation of a run on all its held-out directories together, in nats per predicted token.
+
+    Attributes:
+        step: after which it was made.
+        loss: of the masked tokens; inf if that of a directory is not finite.
+        entropy: of the unigrams, which is the loss of a model that knows the frequencies alone.
+    """
+
+    step: int
+    loss: float
+    entropy: float
 
 
 @dataclass(frozen=True)
@@ -63,7 +82,8 @@ class Training:
             run = self._probe_run(choice)
             words = self._words(choice, self.python, max(1, self.plan.micro_batch // 2), run)
             words += ["--eval-data", *self.shards(VALIDATION)] if self.shards(VALIDATION) else []
-            words += ["--eval-batches", str(self.plan.eval_batches), "--eval-interval", str(steps)]
+            often = str(steps // self.plan.probe_evaluations)
+            words += ["--eval-batches", str(self.plan.eval_batches), "--eval-interval", often]
             words += ["--steps", str(steps), "--warmup-steps", str(steps // 5), "--log-interval", str(steps // 5)]
             words += ["--save-interval", str(steps)]
             commands.append(Command(f"probe {choice.name}", tuple(words), run / "done", may_fail=True))
@@ -72,10 +92,10 @@ class Training:
     def _probe_run(self, choice: Choice) -> Path:
         return self.out / "probe" / choice.name
 
-    def losses(self) -> dict[Choice, float]:
-        """By choice, the MLM loss of the probe on the validation documents of all corpora, per predicted token."""
+    def probed(self) -> dict[Choice, list[Evaluation]]:
+        """By choice, the evaluations of the probe on the validation documents; none of a run that failed."""
         runs = {choice: self._probe_run(choice) for choice in self.plan.choices}
-        return {choice: validation_loss(run) if (run / "done").exists() else math.inf for choice, run in runs.items()}
+        return {choice: evaluations(run) if (run / "done").exists() else [] for choice, run in runs.items()}
 
     def speed(self, at_once: int) -> float:
         """Tokens a second that this machine reads in pre-training: of all runs of the probe that ran `at_once`."""
@@ -93,7 +113,7 @@ class Training:
             speed: tokens a second. It decides the steps; a slower machine ends the schedule at the limit.
         """
         plan = self.plan
-        steps = max(plan.evaluations, round(1.1 * 3600 * hours * speed / (plan.batch * plan.length)))
+        steps = max(plan.evaluations, round(1.2 * 3600 * hours * speed / (plan.batch * plan.length)))
         logged = max(1, steps // plan.evaluations // 5)
         often = 5 * logged  # every evaluation is at a logged step, which has the tokens and the time
         words = self._words(choice, self.launcher, plan.micro_batch, self.out / "pretrain")
@@ -105,36 +125,43 @@ class Training:
         words += ["--keep-at", *plan.milestones] if plan.milestones else []
         return Command("pre-train", tuple(words), self.out / "pretrain" / "done")
 
-    def minimal_pairs(self, pairs: Path) -> list[Stage]:
-        """The commands that score the milestones, and then the final model, on minimal pairs."""
+    def minimal_pairs(self, pairs: Path) -> Stage:
+        """The commands that score the final model and the milestones on minimal pairs."""
         run, scores = self.out / "pretrain", self.out / "minimal_pairs"
         scores.mkdir(exist_ok=True)
         kept = [tag for tag in reversed(tags(run / "checkpoints")) if is_milestone(tag)]
         words = (*self.python, "pipeline.evaluate", "minimal-pairs", "--pairs", str(pairs))
         limit = ("--limit", str(self.plan.pairs))
-        commands = [self._scoring((*words, *limit), tag, scores / f"{tag.name}.json") for tag in kept]
-        return [tuple(commands), (self._scoring(words, run / "export", scores / "export.json"),)]
+        milestones = [self._scoring((*words, *limit), tag, scores / f"{tag.name}.json") for tag in kept]
+        return (self._scoring(words, run / "export", scores / "export.json"), *milestones)
 
     @staticmethod
     def _scoring(words: tuple[str, ...], model: Path, file: Path) -> Command:
         return Command(f"minimal pairs {file.stem}", (*words, "--run", str(model), "--out", str(file)), file)
 
 
-def validation_loss(run: Path) -> float:
-    """The MLM loss of the last evaluation over all held-out directories, per predicted token; inf if there is none."""
-    records = read_records(run, "eval")
-    if not records:
-        return math.inf
-    prefixes = [name.removesuffix("mlm_loss") for name in records[-1] if name.endswith("mlm_loss")]
-    losses = [(records[-1][f"{one}mlm_loss"], records[-1][f"{one}predictions"]) for one in prefixes]
-    if any(loss is None for loss, _ in losses):
-        return math.inf
-    return sum(loss * count for loss, count in losses) / sum(count for _, count in losses)
+def evaluations(run: Path) -> list[Evaluation]:
+    """The evaluations of a run, in their order."""
+    found = []
+    for record in read_records(run, "eval"):
+        prefixes = [name.removesuffix("mlm_loss") for name in record if name.endswith("mlm_loss")]
+        counts = np.array([record[f"{prefix}predictions"] for prefix in prefixes])
+        loss, entropy = (
+            float(np.average([math.inf if value is None else value for value in values], weights=counts))
+            for values in ([record[f"{prefix}{name}"] for prefix in prefixes] for name in ("mlm_loss", UNIGRAM))
+        )
+        found.append(Evaluation(record["step"], loss, entropy))
+    return found
 
 
-def chosen(losses: dict[Choice, float]) -> Choice:
-    """The choice with the lowest loss, the first of equals."""
-    return min(losses, key=lambda choice: losses[choice])
+def final_loss(of_run: Sequence[Evaluation]) -> float:
+    """The loss of the last evaluation; inf if there is none."""
+    return of_run[-1].loss if of_run else math.inf
+
+
+def chosen(probed: Mapping[Choice, Sequence[Evaluation]]) -> Choice:
+    """The choice with the lowest loss in the end, the first of equals."""
+    return min(probed, key=lambda choice: final_loss(probed[choice]))
 
 
 def tokens_a_second(run: Path) -> float:

@@ -13,7 +13,7 @@ from benchmarks.shared import commands
 from benchmarks.study import __main__ as study
 from benchmarks.study import finetune, page, text, training
 from benchmarks.study.plan import CPU, GPU, SMALL, Choice
-from benchmarks.study.training import tokens_a_second
+from benchmarks.study.training import Evaluation, tokens_a_second
 from pipeline.engine import deepspeed_config
 from pipeline.engine.hardware import Hardware
 from pipeline.tasks.kinds.logits import Logits
@@ -83,8 +83,22 @@ def text_of(made: Path) -> str:
 
 
 def test_a_probe_that_did_not_end_finite_is_not_chosen() -> None:
-    losses = {Choice("Lamb", 1.0): math.inf, Choice("Lamb", 0.1): 5.0, Choice("Lamb", 0.01): 5.0}
-    assert training.chosen(losses).rate == 0.1
+    broken: list[Evaluation] = []
+    ended, also = [Evaluation(5, 9.0, 6.0), Evaluation(10, 5.0, 6.0)], [Evaluation(10, 5.0, 6.0)]
+    infinite = [Evaluation(5, 4.0, 6.0), Evaluation(10, math.inf, 6.0)]
+    losses = [broken, infinite, ended, also]
+    assert training.chosen({Choice("Lamb", 10.0**-n): points for n, points in enumerate(losses)}).rate == 0.01
+
+
+def test_the_table_of_the_probe_says_when_context_began_to_help() -> None:
+    points = [(5, 6.5, 6.0), (10, 5.3, 6.0), (15, 5.1, 6.0)]
+    table = page.probe_table({"left": points, "stands": points[:1], "broken": [*points, (20, None, 6.0)], "failed": []})
+    assert [[cell.strip() for cell in line.split("|")[2:5]] for line in table.splitlines()[2:]] == [
+        ["5.100", "15.0 %", "10"],
+        ["6.500", "-8.3 %", "not reached"],
+        ["not finite", "", "10"],
+        ["not finite", "", "not reached"],
+    ]
 
 
 def test_corpora_are_found_compressed_or_not(root: Path) -> None:
@@ -140,7 +154,8 @@ def test_a_whole_study_is_written_and_not_made_twice(
         assert settings["model"]["initial_attention"] == ("random" if choice.start == "paper" else "neighbours")
     # The probe takes the lowest loss on text that is reported nowhere.
     evaluations = {name: last_evaluation(tmp_path / "study" / "probe" / name) for name in record["probe"]}
-    assert record["probe"] == {name: pytest.approx(loss) for name, loss in evaluations.items()}
+    assert {name: points[-1][1] for name, points in record["probe"].items()} == pytest.approx(evaluations)
+    assert {len(points) for points in record["probe"].values()} == {SMALL.probe_evaluations}
     assert f"the probe chose {min(evaluations, key=evaluations.get)}\n" in first
     curves = dict(record["curves"])
     of_pairs = curves.pop("minimal pairs")
