@@ -13,6 +13,7 @@ import heapq
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,13 +165,26 @@ def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bo
         print(f"{output} is complete; nothing to do")
 
 
-def _say_interrupted(number: int, frame: object) -> None:
-    """Says on the terminal that SIGTERM ends the job. After Ctrl-C mpirun passes on nothing that a rank prints."""
-    with contextlib.suppress(OSError):  # there is no terminal
-        line = f"{' '.join(sys.argv[1:2])}: {INTERRUPTED}, unless an error is shown above"
-        Path("/dev/tty").write_text(f"\n{line}\n", encoding="utf-8")
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+def _say_interrupted() -> None:
+    """From now on SIGTERM says on the terminal that the job is interrupted, and ends this process.
+
+    After Ctrl-C mpirun sends it, and passes on nothing that a rank prints. A thread answers: the main thread may wait
+    inside MPI, where Python runs no handler of signals.
+    """
+    received, signalled = os.pipe()
+    os.set_blocking(signalled, False)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    signal.set_wakeup_fd(signalled)
+
+    def answer() -> None:
+        while os.read(received, 1) != bytes([signal.SIGTERM]):
+            pass
+        with contextlib.suppress(OSError):  # there is no terminal
+            line = f"{' '.join(sys.argv[1:2])}: {INTERRUPTED}, unless an error is shown above"
+            Path("/dev/tty").write_text(f"\n{line}\n", encoding="utf-8")
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=answer, daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -187,7 +201,7 @@ def launch() -> Iterator[Ranks]:
 
     ranks = Ranks(MPI.COMM_WORLD.rank, MPI.COMM_WORLD)
     if ranks.is_root:
-        signal.signal(signal.SIGTERM, _say_interrupted)
+        _say_interrupted()
     try:
         yield ranks
     except SystemExit:  # all ranks end together

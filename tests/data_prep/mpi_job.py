@@ -1,8 +1,8 @@
 """A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
 
 The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
-KIND: plain; endless (unit 0 never ends); error (unit 7 fails); root (rank 0 finds a mistake before the first
-unit).
+KIND: plain; endless (unit 0 never ends); elsewhere (no unit of rank 1 ends, so that rank 0 waits for it); error (unit 7
+fails); root (rank 0 finds a mistake before the first unit).
 """
 
 import json
@@ -43,7 +43,7 @@ def job(directory: Path, kind: str) -> None:
         def work(index: int, unit: int) -> Squared:
             if kind == "error" and unit == 7:
                 raise RuntimeError("the seventh seal")
-            while kind == "endless" and unit == 0:
+            while (kind == "endless" and unit == 0) or (kind == "elsewhere" and not ranks.is_root):
                 time.sleep(0.01)
             return Squared(files=[], square=unit * unit, rank=ranks.rank, pid=os.getpid())
 
