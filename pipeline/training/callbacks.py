@@ -20,6 +20,8 @@ LINE_SECONDS = 10.0
 """A line of training follows the previous one after this time at the earliest. metrics.jsonl has every interval."""
 WAITING = 0.05
 """Part of the time spent waiting for data from which a line says so."""
+SHRINKING = 0.99
+"""Part of LAMB's update that the weight decay is, from which a line says so."""
 TASKS = ("mlm", "sop", "nsp")
 _COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
 """Numbers of a record that are no curves."""
@@ -33,9 +35,10 @@ class Console(Callback):
         self._now, self._began = now, now()
         self._printed: float | None = None
         self._overflow_explained = run.engine.skipped_steps > 0
+        self._shrinking_explained = False
 
     def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
-        """Prints the line of a record, if it is due, and explains the first overflow."""
+        """Prints the line of a record, if it is due, and explains the first overflow and the first lost gradients."""
         run, now = self._run, self._now()
         if self._printed is None or is_last or now - self._printed >= LINE_SECONDS:
             self._printed = now
@@ -51,6 +54,18 @@ class Console(Callback):
             if precision == "fp16":
                 line += f" or use --precision bf16. The loss scale was lowered to {record['loss_scale']:g}"
             run.say(line)
+        if not self._shrinking_explained and (shrinking := self._shrinking(record)):
+            self._shrinking_explained = True
+            run.say(
+                f"LAMB shrinks {', '.join(shrinking)} by the learning rate at each step: their gradients are next to "
+                "0, and the weight decay alone is scaled up. If the loss stands still, start again with a lower rate"
+            )
+
+    def _shrinking(self, record: Mapping[str, Any]) -> list[str]:
+        """The tensors whose update is their weight decay alone: then the trust ratio is 1 / weight_decay."""
+        ratios = record.get("trust_ratios", {})
+        decay = max((group["weight_decay"] for group in self._run.engine.optimizer.param_groups), default=0.0)
+        return [name for name, ratio in ratios.items() if ratio * decay > SHRINKING]
 
     def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
         """Prints the line of the evaluation before the first step."""

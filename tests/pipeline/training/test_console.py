@@ -16,7 +16,8 @@ class Lines:
     def __init__(self, steps=400, first=0, on_gpu=False, max_hours=None):
         self.now = 0.0
         device = SimpleNamespace(type="cuda" if on_gpu else "cpu")
-        engine = SimpleNamespace(device=device, skipped_steps=1)
+        groups = [{"weight_decay": 0.01}, {"weight_decay": 0.0}]
+        engine = SimpleNamespace(device=device, skipped_steps=1, optimizer=SimpleNamespace(param_groups=groups))
         settings = SimpleNamespace(steps=steps, flags=SimpleNamespace(max_hours=max_hours))
         self.run = TrainingRun(settings, SimpleNamespace(rank=0), engine, TrainState(step=first))
         self.console = Console(self.run, now=lambda: self.now)
@@ -61,6 +62,18 @@ def test_the_first_overflow_is_explained_once():
     lines.console._overflow_explained = False
     assert "loss scale" not in (line := lines.log(30, 5.0))
     assert "no number" in line
+
+
+def test_weights_that_lamb_only_shrinks_are_named_once():
+    """These ratios are of albert-base on a GPU, at a rate that was too high: it never learned anything again."""
+    lines = Lines()
+    ratios = {"query": 100.00000762939453, "value": 89.7, "projection": 100.0, "word_embeddings": 0.18}
+    lines.log(10, 0.0, trust_ratios=ratios | {"query": 80.0, "projection": 3.0})
+    assert len(lines.said) == 1
+    lines.log(20, 1.0, trust_ratios=ratios)
+    assert lines.said[1].startswith("LAMB shrinks query, projection by the learning rate at each step: their gradients")
+    lines.log(30, 2.0, trust_ratios=ratios)
+    assert len(lines.said) == 2
 
 
 def test_an_evaluation_shows_only_what_is_trained():
