@@ -15,11 +15,12 @@ from common.text import did_you_mean
 IGNORED_LABEL = -100
 """The label of a position that the losses ignore."""
 ACTIVATION_CHECKPOINTING = ("none", "layer")
-NEIGHBOURS = "neighbours"
+NEIGHBOURS, FREQUENCIES = "neighbours", "frequencies"
 _CHOICES: dict[str, tuple[object, ...]] = {
     "parameter_sharing": ("all", "attention", "ffn", "none"),
     "hidden_act": ("gelu_new", "gelu"),
     "initial_attention": ("random", NEIGHBOURS),
+    "initial_output_bias": ("zeros", FREQUENCIES),
     "sentence_head": ("sop", "nsp", None),
     "embedding_projection": (True, False, None),
 }
@@ -90,6 +91,10 @@ class AlbertConfig:
     """"random", as in the paper, or "neighbours" (`model/initialisation.py`): half of the heads begin at the tokens -1,
     +1, -2, +2 and so on. A quarter of the embedding begins with sines of the position. The weights of pooler and
     sentence head keep the size of what they read. It ends the plateau at which small models otherwise begin."""
+
+    initial_output_bias: str = "zeros"
+    """"zeros", as in the paper, or "frequencies": the bias of each piece begins at the logarithm of its share of the
+    masked tokens. Otherwise the shared layers first learn these shares, as one constant state, which can be the end."""
 
     layer_norm_eps: float = 1e-12
     """Added to the variance in every LayerNorm."""

@@ -46,7 +46,8 @@ WEIGHTS_FILE = "model.safetensors"
 PICKLED_WEIGHTS_FILE = "pytorch_model.bin"
 
 # Fields that only this project knows. They are written for `load`; `transformers` keeps but does not use them.
-_OWN_FIELDS = ("parameter_sharing", "sentence_head", "embedding_initializer_range", "initial_attention")
+_INITIAL = ("embedding_initializer_range", "initial_attention", "initial_output_bias")
+_OWN_FIELDS = ("parameter_sharing", "sentence_head", *_INITIAL)
 # Fields of `transformers.AlbertConfig`, in the order in which config.json lists them. The tensors tell whether there is
 # an embedding projection.
 _SHARED_FIELDS = tuple(

@@ -52,6 +52,16 @@ def keep_size(linear: nn.Linear) -> None:
     _truncated_normal(linear.weight, 1.0 / (0.88 * math.sqrt(linear.in_features)))
 
 
+def start_at_frequencies(bias: Tensor, counts: Tensor) -> None:
+    """Sets the output bias (V,) in place to the logarithms of the shares of `counts` (V,).
+
+    So the model begins with the loss of one that knows how frequent each token is. A token that is not counted has half
+    a count.
+    """
+    with torch.no_grad():
+        bias.copy_((counts.clamp(min=0.5) / counts.sum()).log())
+
+
 def apply_to_sentence_head(classifier: nn.Linear, config: AlbertConfig) -> None:
     """Changes weights that `initialise` has set as `initial_attention` asks for."""
     if config.initial_attention == NEIGHBOURS:

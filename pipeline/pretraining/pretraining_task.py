@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from common.environment import whole_number
 from common.intervals import wilson_interval
 from model import AlbertForPreTraining
-from model.config import IGNORED_LABEL
+from model.config import FREQUENCIES, IGNORED_LABEL
+from model.initialisation import start_at_frequencies
 from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
 from pipeline.data.collate import Batch, Collator, Objective
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", Tensor, float)
 
+SAMPLED_ROWS = 8192
+"""From the beginning of the run, whose masked tokens are counted for the initial output bias."""
 SANITY_BATCHES = 2
 """Micro-batches of each rank in the evaluation before the first step."""
 
@@ -133,7 +136,12 @@ class PreTraining(TrainingTask):
         return bool(self.held_out)
 
     def make_model(self) -> nn.Module:
-        return AlbertForPreTraining(self.settings.model, self.settings.execution)
+        model = AlbertForPreTraining(self.settings.model, self.settings.execution)
+        if self.settings.model.initial_output_bias == FREQUENCIES:
+            labels = self.training.read(np.arange(SAMPLED_ROWS)).masked_labels  # (B, M)
+            counts = np.bincount(labels[labels != IGNORED_LABEL], minlength=self.settings.model.vocab_size)
+            start_at_frequencies(model.mlm_head.bias, torch.from_numpy(counts))
+        return model
 
     def has_head(self, name: str) -> bool:
         assert self.initial is not None

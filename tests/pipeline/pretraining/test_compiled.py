@@ -81,7 +81,9 @@ def test_a_chunk_is_computed_again_by_the_graph_of_its_length(monkeypatch: pytes
 
     backend: Any = aot_autograd(fw_compiler=forward_graph, bw_compiler=lambda graph, _: make_boxed_func(graph.forward))
     execution = ExecutionOptions(compile=True, compile_backend=backend, chunked_loss=True)
-    head = heads.MaskedTokenHead(AlbertConfig.preset("albert-tiny", initial_attention="random", embedding_size=4), execution)
+    head = heads.MaskedTokenHead(
+        AlbertConfig.preset("albert-tiny", initial_attention="random", embedding_size=4), execution
+    )
     weight = torch.randn(50, 4, requires_grad=True)
     head.bias = nn.Parameter(torch.zeros(50))
     sums = head(torch.randn(1, 16, head.dense.in_features), weight, torch.arange(16)[None])

@@ -103,6 +103,30 @@ def test_entropy_of_known_distributions():
     assert half == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
 
 
+def test_the_output_bias_can_begin_at_the_frequencies_of_the_masked_tokens():
+    rows = collator(random_shards(count=12))
+    read, losses = [], {}
+    for start in ("zeros", "frequencies"):
+        small = {"initial_attention": "random", "embedding_initializer_range": 1e-3}
+        config = AlbertConfig.preset("albert-tiny", vocab_size=VOCABULARY, initial_output_bias=start, **small)
+        task = PreTraining(SimpleNamespace(model=config, execution=ExecutionOptions()), None, None, None)
+        task.training = SimpleNamespace(
+            read=lambda positions: read.append(len(positions)) or rows.read([0] * 12, list(range(12)))
+        )
+        torch.manual_seed(0)
+        model, inputs = task.make_model(), tensors(rows.read([0] * 12, list(range(12))))
+        losses[start] = (model(**inputs).mlm_loss_sum / task.label_counts([task.training.read([])]).predictions).item()
+    assert read == [0, 8192, 0]
+    labels = inputs["masked_labels"][inputs["masked_labels"] >= 0].tolist()
+    shares = [labels.count(token) / len(labels) for token in range(VOCABULARY)]
+    expected = [math.log(share or 0.5 / len(labels)) for share in shares]
+    torch.testing.assert_close(model.mlm_head.bias.detach(), torch.tensor(expected))
+    assert losses["zeros"] == pytest.approx(math.log(VOCABULARY), abs=0.01)
+    # What the tokens that were not seen get is missing.
+    unseen = math.log(sum(math.exp(one) for one in expected))
+    assert losses["frequencies"] == pytest.approx(entropy(torch.tensor(shares)) + unseen, abs=0.01)
+
+
 def test_an_evaluation_reads_its_batches_ahead_in_a_thread(monkeypatch):
     readers = []
     read = Collator.read
