@@ -8,27 +8,26 @@ BETAS = [0.9, 0.98]
 """The mean of squared gradients forgets soon: 0.999 would remember the large gradients of the start to the end."""
 
 
+STARTS = {
+    "paper": "initial_attention=random embedding_initializer_range=0.02 initial_output_bias=zeros",
+    "neighbours": "initial_attention=neighbours embedding_initializer_range=0.1 initial_output_bias=zeros",
+    "quick": "initial_attention=neighbours embedding_initializer_range=0.1 initial_output_bias=frequencies",
+}
+"""The fields of AlbertConfig of each start."""
+
+
 @dataclass(frozen=True)
 class Choice:
-    """One of the settings that the probe chooses from: the optimizer, its peak rate, and the start of the attention."""
+    """One of the settings that the probe chooses from: the optimizer, its peak rate, and the initial weights."""
 
     optimizer: str
     rate: float
-    start: str = "neighbours"
+    start: str
 
     @property
     def name(self) -> str:
         """For files and people, such as "lamb-0.004-neighbours"."""
         return f"{self.optimizer.lower()}-{self.rate:g}-{self.start}"
-
-    @property
-    def model_args(self) -> list[str]:
-        """The fields of AlbertConfig that make the start."""
-        paper = self.start == "paper"
-        return [
-            f"initial_attention={'random' if paper else 'neighbours'}",
-            f"embedding_initializer_range={0.02 if paper else 0.1}",
-        ]
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ CPU = Plan(
     precision="bf16",
     batch=32,
     micro_batch=16,
-    choices=(Choice("AdamW", 0.0015), Choice("AdamW", 0.003)),
+    choices=(Choice("AdamW", 0.0015, "neighbours"), Choice("AdamW", 0.003, "neighbours")),
     probe_steps=300,
     flags=("--mask-probability", "0.3"),
     evaluations=8,
@@ -151,10 +150,11 @@ GPU = Plan(
     batch=512,
     micro_batch=512,
     choices=(
-        Choice("Lamb", 0.012),
-        Choice("Lamb", 0.007),
-        Choice("Lamb", 0.02),
-        Choice("Lamb", 0.012, "paper"),
+        Choice("Lamb", 0.003, "quick"),
+        Choice("Lamb", 0.006, "quick"),
+        Choice("AdamW", 0.0008, "quick"),
+        Choice("Lamb", 0.003, "neighbours"),
+        Choice("Lamb", 0.003, "paper"),
     ),
     probe_steps=120,
     probe_evaluations=8,
@@ -181,7 +181,7 @@ SMALL = Plan(
     precision="bf16",
     batch=4,
     micro_batch=2,
-    choices=(Choice("AdamW", 0.001), Choice("Lamb", 0.001, "paper")),
+    choices=(Choice("AdamW", 0.001, "quick"), Choice("Lamb", 0.001, "paper")),
     probe_steps=10,
     probe_evaluations=2,
     evaluations=4,

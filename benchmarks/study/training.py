@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.shared.commands import Command, Stage
-from benchmarks.study.plan import Choice, Plan
+from benchmarks.study.plan import STARTS, Choice, Plan
 from benchmarks.study.text import Corpus, splits_of
 from common.errors import UserError
 from common.files import atomic
@@ -71,7 +71,7 @@ class Training:
         config.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(config, json.dumps(plan.engine(choice, micro_batch), indent=1) + "\n")
         words = [*begin, "pipeline.pretrain", "--model", plan.preset, "--model-args"]
-        words += [*choice.model_args, *(f"{name}={value}" for name, value in plan.model.items())]
+        words += [*STARTS[choice.start].split(), *(f"{name}={value}" for name, value in plan.model.items())]
         words += ["--data", *self.shards(TRAIN), "--deepspeed_config", str(config), "--output", str(run)]
         return [*words, "--verify", "never", *plan.flags]
 

@@ -87,7 +87,7 @@ def test_a_probe_that_did_not_end_finite_is_not_chosen() -> None:
     ended, also = [Evaluation(5, 9.0, 6.0), Evaluation(10, 5.0, 6.0)], [Evaluation(10, 5.0, 6.0)]
     infinite = [Evaluation(5, 4.0, 6.0), Evaluation(10, math.inf, 6.0)]
     losses = [broken, infinite, ended, also]
-    assert training.chosen({Choice("Lamb", 10.0**-n): points for n, points in enumerate(losses)}).rate == 0.01
+    assert training.chosen({Choice("Lamb", 10.0**-n, "quick"): points for n, points in enumerate(losses)}).rate == 0.01
 
 
 def test_the_table_of_the_probe_says_when_context_began_to_help() -> None:
@@ -152,6 +152,7 @@ def test_a_whole_study_is_written_and_not_made_twice(
         assert settings["engine"]["optimizer"] == choice.optimizer
         assert settings["engine"]["learning_rate"] == choice.rate
         assert settings["model"]["initial_attention"] == ("random" if choice.start == "paper" else "neighbours")
+        assert settings["model"]["initial_output_bias"] == ("frequencies" if choice.start == "quick" else "zeros")
     # The probe takes the lowest loss on text that is reported nowhere.
     evaluations = {name: last_evaluation(tmp_path / "study" / "probe" / name) for name in record["probe"]}
     assert {name: points[-1][1] for name, points in record["probe"].items()} == pytest.approx(evaluations)
