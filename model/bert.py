@@ -42,7 +42,7 @@ class TensorNames(NamedTuple):
 
 
 # Fields that only this project knows. They decide the initial weights alone.
-_OWN_FIELDS = ("embedding_initializer_range", "initial_attention", "initial_output_bias")
+_OWN_FIELDS = ("embedding_initializer_range", "residual_initializer_range", "initial_attention", "initial_output_bias")
 # The fields of `transformers.BertConfig` that decide the result, with their defaults there.
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,

@@ -87,6 +87,11 @@ class AlbertConfig:
     embedding_initializer_range: float | None = None
     """The same for the embeddings of words and segments. None: `initializer_range`, as in the paper."""
 
+    residual_initializer_range: float | None = None
+    """The same for the two matrices of a layer whose products are added to its input: the output projections of
+    attention and feed-forward network. None: `initializer_range`, as in the paper. With `initializer_range` / sqrt(2 x
+    layers) the tokens stay distinct through all layers, also while the first steps enlarge what they have in common."""
+
     initial_attention: str = "random"
     """"random", as in the paper, or "neighbours" (`model/initialisation.py`): half of the heads begin at the tokens -1,
     +1, -2, +2 and so on. A quarter of the embedding begins with sines of the position. The weights of pooler and
@@ -114,11 +119,10 @@ class AlbertConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
             if not _is_number(value := getattr(self, name)) or not 0.0 <= value < 1.0:
                 raise ValueError(f"{name} is {value!r:.40}; it must be at least 0 and below 1")
-        for name in ("initializer_range", "embedding_initializer_range", "layer_norm_eps"):
+        optional = ("embedding_initializer_range", "residual_initializer_range")
+        for name in ("initializer_range", "layer_norm_eps", *optional):
             value = getattr(self, name)
-            if not (value is None and name == "embedding_initializer_range") and not (
-                _is_number(value) and 0.0 < value < math.inf
-            ):
+            if not (value is None and name in optional) and not (_is_number(value) and 0.0 < value < math.inf):
                 raise ValueError(f"{name} is {value!r:.40}; it must be above 0 and finite")
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)

@@ -46,7 +46,7 @@ WEIGHTS_FILE = "model.safetensors"
 PICKLED_WEIGHTS_FILE = "pytorch_model.bin"
 
 # Fields that only this project knows. They are written for `load`; `transformers` keeps but does not use them.
-_INITIAL = ("embedding_initializer_range", "initial_attention", "initial_output_bias")
+_INITIAL = ("embedding_initializer_range", "residual_initializer_range", "initial_attention", "initial_output_bias")
 _OWN_FIELDS = ("parameter_sharing", "sentence_head", *_INITIAL)
 # Fields of `transformers.AlbertConfig`, in the order in which config.json lists them. The tensors tell whether there is
 # an embedding projection.

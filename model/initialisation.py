@@ -71,15 +71,25 @@ def apply_to_sentence_head(classifier: nn.Linear, config: AlbertConfig) -> None:
 def apply_initial_options(
     embeddings: FactorisedEmbeddings, encoder: SharedEncoder, pooler: nn.Linear | None, config: AlbertConfig
 ) -> None:
-    """Changes weights that `initialise` has set as `embedding_initializer_range` and `initial_attention` ask for."""
+    """Changes weights that `initialise` has set, as the fields `..._initializer_range` and `initial_attention` ask."""
     if config.embedding_initializer_range is not None:
         for table in (embeddings.word_embeddings, embeddings.token_type_embeddings):
             _truncated_normal(table.weight, config.embedding_initializer_range)
+    if config.residual_initializer_range is not None:
+        for weight in _residual_weights(encoder):
+            _truncated_normal(weight, config.residual_initializer_range)
     if config.initial_attention == NEIGHBOURS:
         with torch.no_grad():
             _start_at_neighbours(embeddings, encoder, config)
         if pooler is not None:
             keep_size(pooler)
+
+
+def _residual_weights(encoder: SharedEncoder) -> list[Tensor]:
+    """The matrices (H, ...) whose products are added to the input of a block."""
+    blocks = [block.get_submodule("dense") for block in encoder.attention]
+    blocks += [block.get_submodule("output") for block in encoder.feed_forward]
+    return [block.get_parameter("weight") for block in blocks]
 
 
 def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncoder, config: AlbertConfig) -> None:
@@ -113,9 +123,8 @@ def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncode
         for head in range(config.num_attention_heads // 2):
             offset = (head // 2 + 1) * (1 if head % 2 else -1)
             _look_at(attention.query_key_value, head, offset, config.head_dim, frequencies, square)
-        attention.dense.weight[-units:] = 0.0  # (P, H)
-    for feed_forward in encoder.feed_forward:
-        feed_forward.get_submodule("output").weight[-units:] = 0.0  # type: ignore[operator]  # (P, FFN)
+    for weight in _residual_weights(encoder):
+        weight[-units:] = 0.0  # (P, ...)
 
 
 def _frequencies(count: int) -> list[float]:

@@ -9,9 +9,10 @@ BETAS = [0.9, 0.98]
 
 
 STARTS = {
-    "paper": "initial_attention=random embedding_initializer_range=0.02 initial_output_bias=zeros",
-    "neighbours": "initial_attention=neighbours embedding_initializer_range=0.1 initial_output_bias=zeros",
-    "quick": "initial_attention=neighbours embedding_initializer_range=0.1 initial_output_bias=frequencies",
+    "paper": "initial_attention=random embedding_initializer_range=0.02",
+    "neighbours": "initial_attention=neighbours embedding_initializer_range=0.1",
+    "quick": "initial_attention=neighbours embedding_initializer_range=0.1 initial_output_bias=frequencies "
+    "residual_initializer_range=0.004",
 }
 """The fields of AlbertConfig of each start."""
 

@@ -80,6 +80,17 @@ def test_initial_logits_are_12_at_the_neighbour_and_small_in_the_other_heads(
     assert means[4:].tolist() == pytest.approx([deviation * math.sqrt(1 - 0.4**2)] * 4, rel=0.15)
 
 
+@pytest.mark.parametrize("attention", ["random", "neighbours"])
+def test_the_matrices_before_a_residual_sum_have_a_range_of_their_own(attention: str) -> None:
+    torch.manual_seed(0)
+    config = dataclasses.replace(NEIGHBOURS, initial_attention=attention, residual_initializer_range=0.004)
+    parameters = dict(AlbertModel(config).named_parameters())
+    for name in ("attention.0.dense", "feed_forward.0.output", "feed_forward.0.intermediate"):
+        weight = parameters[f"encoder.{name}.weight"][:-32]  # the last units of positions are 0 in the first two
+        scale = 0.02 if "intermediate" in name else 0.004
+        assert weight.std().item() == pytest.approx(scale * CUT_STANDARD_DEVIATION, rel=0.03)
+
+
 @pytest.mark.parametrize("sizes", [{}, {"hidden_size": 256}, {"embedding_size": 256}])
 def test_words_are_as_large_as_positions_in_the_first_layer(sizes: dict[str, int]) -> None:
     torch.manual_seed(0)
