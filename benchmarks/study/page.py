@@ -39,9 +39,6 @@ ANCHORS = (
 Curves = dict[str, list[dict[str, float]]]
 """By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
 
-ProbeEvaluation = tuple[int, float | None, float]
-"""Step, MLM loss on the validation documents, None if it is not finite, and unigram entropy."""
-
 
 class Record(TypedDict):
     """study.json: everything that the page shows.
@@ -58,7 +55,7 @@ class Record(TypedDict):
 
     format: str
     facts: dict[str, str]
-    probe: dict[str, list[ProbeEvaluation]]
+    probe: dict[str, Sequence[tuple[int, float | None, float]]]
     curves: Curves
     minimal_pairs: dict[str, Any] | None
     seeds: int
@@ -149,14 +146,14 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
     )
 
 
-def probe_table(probe: Mapping[str, Sequence[ProbeEvaluation]]) -> str:
+def probe_table(probe: Mapping[str, Sequence[tuple[int, float | None, float]]]) -> str:
     """The runs of the probe as a Markdown table: the loss in the end, and when context began to help."""
     rows = []
     for name, points in probe.items():
-        losses = [math.inf if loss is None else loss for _, loss, _ in points] or [math.inf]
-        left = next((str(point[0]) for point, loss in zip(points, losses) if loss < LEFT * point[2]), "not reached")
-        below = f"{100 * (1 - losses[-1] / points[-1][2]):.1f} %" if math.isfinite(losses[-1]) else ""
-        rows.append((name, f"{losses[-1]:.3f}" if below else "not finite", below, left))
+        _, loss, entropy = points[-1] if points else (0, None, math.nan)
+        left = next((str(step) for step, at, of in points if at is not None and at < LEFT * of), "not reached")
+        shown = ("not finite", "") if loss is None else (f"{loss:.3f}", f"{100 * (1 - loss / entropy):.1f} %")
+        rows.append((name, *shown, left))
     header = ("optimizer, peak rate, start", "MLM loss", "below the unigram entropy", "steps until 10 % below")
     return markdown_table(header, rows, "lrrr")
 
@@ -296,10 +293,7 @@ def write(
     record: Record = {
         "format": "study 8",
         "facts": facts_of(training, choice, dollars),
-        "probe": {
-            choice.name: [(step, loss if math.isfinite(loss) else None, entropy) for step, loss, entropy in of_run]
-            for choice, of_run in probed.items()
-        },
+        "probe": {choice.name: of_run for choice, of_run in probed.items()},
         "curves": curves,
         "minimal_pairs": dataclasses.asdict(read_result(final)) if final.exists() else None,
         "seeds": training.plan.seeds,

@@ -24,20 +24,18 @@ from pipeline.checkpoint.retention import is_milestone, tags
 from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
 
-UNIGRAM = "mlm_unigram_entropy"
-
 
 class Evaluation(NamedTuple):
     """An evaluation of a run on all its held-out directories together, in nats per predicted token.
 
     Attributes:
         step: after which it was made.
-        loss: of the masked tokens; inf if that of a directory is not finite.
+        loss: of the masked tokens; None if that of a directory is not finite.
         entropy: of the unigrams, which is the loss of a model that knows the frequencies alone.
     """
 
     step: int
-    loss: float
+    loss: float | None
     entropy: float
 
 
@@ -119,7 +117,7 @@ class Training:
         words = self._words(choice, self.launcher, plan.micro_batch, self.out / "pretrain")
         words += ["--eval-data", *self.shards(HELD_OUT)] if self.evaluated else []
         words += ["--eval-batches", str(plan.eval_batches)]
-        words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{hours:g}"]
+        words += ["--steps", str(steps), "--warmup-steps", str(steps // 10), "--max-hours", f"{hours:g}"]
         words += ["--eval-interval", str(often), "--log-interval", str(logged)]
         words += ["--save-interval", str(2 * often), "--keep-checkpoints", "2"]
         words += ["--keep-at", *plan.milestones] if plan.milestones else []
@@ -145,23 +143,19 @@ def evaluations(run: Path) -> list[Evaluation]:
     found = []
     for record in read_records(run, "eval"):
         prefixes = [name.removesuffix("mlm_loss") for name in record if name.endswith("mlm_loss")]
-        counts = np.array([record[f"{prefix}predictions"] for prefix in prefixes])
-        loss, entropy = (
-            float(np.average([math.inf if value is None else value for value in values], weights=counts))
-            for values in ([record[f"{prefix}{name}"] for prefix in prefixes] for name in ("mlm_loss", UNIGRAM))
+        counts, losses, entropies = (
+            [record[f"{prefix}{name}"] for prefix in prefixes]
+            for name in ("predictions", "mlm_loss", "mlm_unigram_entropy")
         )
-        found.append(Evaluation(record["step"], loss, entropy))
+        loss = None if None in losses else float(np.average(losses, weights=counts))
+        found.append(Evaluation(record["step"], loss, float(np.average(entropies, weights=counts))))
     return found
-
-
-def final_loss(of_run: Sequence[Evaluation]) -> float:
-    """The loss of the last evaluation; inf if there is none."""
-    return of_run[-1].loss if of_run else math.inf
 
 
 def chosen(probed: Mapping[Choice, Sequence[Evaluation]]) -> Choice:
     """The choice with the lowest loss in the end, the first of equals."""
-    return min(probed, key=lambda choice: final_loss(probed[choice]))
+    ended = {choice: of_run[-1].loss for choice, of_run in probed.items() if of_run}
+    return min(probed, key=lambda choice: math.inf if (loss := ended.get(choice)) is None else loss)
 
 
 def tokens_a_second(run: Path) -> float:
