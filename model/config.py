@@ -99,7 +99,8 @@ class AlbertConfig:
 
     initial_output_bias: str = "zeros"
     """"zeros", as in the paper, or "frequencies": the bias of each piece begins at the logarithm of its share of the
-    masked tokens. Otherwise the shared layers first learn these shares, as one constant state, which can be the end."""
+    masked tokens. Otherwise the shared layers first learn these shares, as one constant state, from which a deep model
+    may not recover. `pipeline.pretrain` sets it from its data; a model made in Python, or with a teacher, has zeros."""
 
     layer_norm_eps: float = 1e-12
     """Added to the variance in every LayerNorm."""

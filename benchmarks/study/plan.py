@@ -152,7 +152,7 @@ GPU = Plan(
     micro_batch=128,
     choices=(
         Choice("Lamb", 0.002, "quick"),
-        Choice("Lamb", 0.004, "quick"),
+        Choice("Lamb", 0.0005, "quick"),
         Choice("AdamW", 0.0004, "quick"),
         Choice("Lamb", 0.002, "neighbours"),
         Choice("Lamb", 0.002, "paper"),

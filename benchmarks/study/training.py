@@ -158,6 +158,11 @@ def chosen(probed: Mapping[Choice, Sequence[Evaluation]]) -> Choice:
     return min(probed, key=lambda choice: math.inf if (loss := ended.get(choice)) is None else loss)
 
 
+def uses_context(of_run: Sequence[Evaluation]) -> bool:
+    """Whether the last loss is below that of a model that knows the frequencies alone."""
+    return bool(of_run) and of_run[-1].loss is not None and of_run[-1].loss < of_run[-1].entropy
+
+
 def tokens_a_second(run: Path) -> float:
     """Tokens that a run has read a second, with all ranks; fine-tuning keeps as many cores busy.
 

@@ -173,8 +173,8 @@ def _say_interrupted() -> None:
     """
     received, signalled = os.pipe()
     os.set_blocking(signalled, False)
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
     signal.set_wakeup_fd(signalled)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
 
     def answer() -> None:
         while os.read(received, 1) != bytes([signal.SIGTERM]):

@@ -31,8 +31,8 @@ class MaskedTokenHead(nn.Module):
         self.activation = activation(config)
         self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # (V,)
-        # Of a chunk that is computed again, the backward pass needs the same graph: another one, made for any length,
-        # pads its logits in another way.
+        # The backward pass computes a chunk again, and must do so with the graph of the forward pass. A graph for any
+        # length pads its logits in another way.
         self._sums_of = compiled(sums_of_logits, execution, dynamic=False)
 
     def forward(

@@ -62,8 +62,11 @@ class Console(Callback):
             )
 
     def _shrinking(self, record: Mapping[str, Any]) -> list[str]:
-        """The tensors whose update is their weight decay alone: then the trust ratio is 1 / weight_decay."""
-        ratios = record.get("trust_ratios", {})
+        """The tensors whose update is their weight decay alone: then the trust ratio is 1 / weight_decay.
+
+        Heads and poolers may have no gradient because nothing trains them.
+        """
+        ratios = {n: r for n, r in record.get("trust_ratios", {}).items() if ".embeddings." in n or ".encoder." in n}
         decay = max((group["weight_decay"] for group in self._run.engine.optimizer.param_groups), default=0.0)
         return [name for name, ratio in ratios.items() if ratio * decay > SHRINKING]
 

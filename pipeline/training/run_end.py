@@ -91,9 +91,9 @@ class Deadline:
 
     The time of a run is the wall-clock time of all its starts up to their last checkpoints. The hours of training are
     the limit minus a reserve: 1.25 times the longest step, evaluation and save so far, measured anew at each start.
-    The first step of a start, which compiles, is not measured.
     These count twice, once for the end of the run and once for what happens before the clock is read again; a step once
     more, because the clock is read before the end of the step before; an export as much as a save.
+    The first step of a start that compiles is not measured.
 
     Args:
         hours: the limit; None for none, and then the progress stays 0.

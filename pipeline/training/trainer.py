@@ -162,7 +162,8 @@ class Trainer:
         self.run.state.step += 1
         self._score = None
         self.divergence.end_step()
-        if progress.get_progress().has_made_a_step:  # the first one of a start also compiles
+        compiles = self.run.settings.execution.compile and not progress.get_progress().has_made_a_step
+        if not compiles:
             self.deadline.learn("step", seconds)
         progress.get_progress().took_step(seconds)
         self._bar.update()

@@ -140,7 +140,7 @@ def test_ctrl_c_at_mpirun_says_how_to_go_on(tmp_path: Path, kind: str, done: int
             while content := os.read(terminal, 4096):
                 shown.append(content)
 
-    reader = threading.Thread(target=show)
+    reader = threading.Thread(target=show, daemon=True)
     reader.start()
     deadline = time.monotonic() + 1500
     while len(list((tmp_path / ".units").glob("[0-9]*.json"))) < done:
@@ -161,7 +161,7 @@ def test_ctrl_c_at_mpirun_says_how_to_go_on(tmp_path: Path, kind: str, done: int
         os.kill(process, signal.SIGKILL)
         ended = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(ended[1]) in (1, -signal.SIGKILL)
-    reader.join()
+    reader.join(60)  # a helper of mpirun may keep the terminal open
     assert f"{tmp_path}: interrupted; give the same command to go on" in b"".join(shown).decode()
 
 

@@ -67,11 +67,14 @@ def test_the_first_overflow_is_explained_once():
 def test_weights_that_lamb_only_shrinks_are_named_once():
     """These ratios are of albert-base on a GPU, at a rate that was too high: it never learned anything again."""
     lines = Lines()
-    ratios = {"query": 100.00000762939453, "value": 89.7, "projection": 100.0, "word_embeddings": 0.18}
-    lines.log(10, 0.0, trust_ratios=ratios | {"query": 80.0, "projection": 3.0})
+    query, projection = "albert.encoder.attention.0.query", "albert.embeddings.projection"
+    ratios = {query: 100.00000762939453, "albert.encoder.value": 89.7, projection: 100.0, "albert.embeddings.word": 0.2}
+    lines.log(10, 0.0, trust_ratios=ratios | {query: 80.0, projection: 3.0, "albert.pooler.dense.weight": 100.0})
     assert len(lines.said) == 1
     lines.log(20, 1.0, trust_ratios=ratios)
-    assert lines.said[1].startswith("LAMB shrinks query, projection by the learning rate at each step: their gradients")
+    assert lines.said[1].startswith(
+        f"LAMB shrinks {query}, {projection} by the learning rate at each step: their gradients"
+    )
     lines.log(30, 2.0, trust_ratios=ratios)
     assert len(lines.said) == 2
 

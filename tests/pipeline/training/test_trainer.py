@@ -212,7 +212,7 @@ def test_a_trial_without_a_finite_number_ends_the_run(make: Callable[..., Made])
 
 
 def test_time_that_the_first_step_takes_to_compile_is_not_reserved_for_the_last(make: Callable[..., Made]) -> None:
-    trainer, *_ = make()
+    trainer, *_ = make(execution=SimpleNamespace(compile=True))
     before = trainer.deadline.reserve
     trainer._end_step(60.0)
     assert trainer.deadline.reserve == before
