@@ -21,7 +21,7 @@ from benchmarks.shared.commands import run
 from benchmarks.study import finetune, page, text
 from benchmarks.study.finetune import choose_jobs
 from benchmarks.study.plan import PLANS, Plan
-from benchmarks.study.training import Training, check_earlier, chosen, uses_context
+from benchmarks.study.training import Training, check_earlier, chosen
 from common.command_line import Parser, above_zero, entry_point, positive, price
 from common.errors import UserError
 from pipeline.reproduce import find_task_data
@@ -82,9 +82,9 @@ def main(argv: Sequence[str]) -> None:
     run([training.probe()], args.out)
     probed, speed = training.probed(), training.speed(report.cores())
     choice = chosen(probed)
-    print(
-        f"the probe chose {choice.name}{'' if uses_context(probed[choice]) else ', which uses no context'}", flush=True
-    )
+    print(f"the probe chose {choice.name}", flush=True)
+    if not any(loss is not None and loss < entropy for _, loss, entropy in probed[choice][-1:]):
+        print("note: its loss is not below the unigram entropy, so it uses no context yet", flush=True)
     run([(training.pretraining(choice, plan.pretraining * minutes / 60, speed),)], args.out)
     scored = minimal_pairs(args.data_root)
     scores = () if scored is None else training.minimal_pairs(scored)

@@ -26,12 +26,9 @@ from pipeline.training.metrics_file import read_records
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a run on all its held-out directories together, in nats per predicted token.
+    """An evaluation of a run on all its held-out directories together: MLM loss in nats, None if it is not finite.
 
-    Attributes:
-        step: after which it was made.
-        loss: of the masked tokens; None if that of a directory is not finite.
-        entropy: of the unigrams, which is the loss of a model that knows the frequencies alone.
+    The unigram entropy is the loss of a model that knows the frequencies of the tokens alone.
     """
 
     step: int
@@ -156,11 +153,6 @@ def chosen(probed: Mapping[Choice, Sequence[Evaluation]]) -> Choice:
     """The choice with the lowest loss in the end, the first of equals."""
     ended = {choice: of_run[-1].loss for choice, of_run in probed.items() if of_run}
     return min(probed, key=lambda choice: math.inf if (loss := ended.get(choice)) is None else loss)
-
-
-def uses_context(of_run: Sequence[Evaluation]) -> bool:
-    """Whether the last loss is below that of a model that knows the frequencies alone."""
-    return bool(of_run) and of_run[-1].loss is not None and of_run[-1].loss < of_run[-1].entropy
 
 
 def tokens_a_second(run: Path) -> float:
