@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from common import PREFIX
 from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
+from common.text import did_you_mean
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, checkpoint, huggingface
@@ -122,10 +123,12 @@ def find_model(source: Path, flag: str = "--init") -> Path:
     """
     if source.is_dir():
         return source
+    beside = [place.name for place in source.parent.iterdir() if place.is_dir()] if source.parent.is_dir() else []
+    near = f"; {did_you_mean(source.name, beside)}".rstrip("; ")
     if os.path.lexists(source) or _HUB_NAME.fullmatch(str(source)) is None:
         raise UserError(
             f"{flag} {source} is not a directory; name an exported model, the --output of a run, or a model of the hub "
-            "as OWNER/NAME"
+            f"as OWNER/NAME{near}"
         )
     # These take a third of a second. The package loads its modules when they are named, so each is imported.
     import huggingface_hub
@@ -144,7 +147,7 @@ def find_model(source: Path, flag: str = "--init") -> Path:
         reason = one_line(error).partition(" An error happened")[0]
         raise UserError(
             f"{flag} {source}: there is no such directory, and the hub gives no model of this name ({reason}); name "
-            "the --output of a run or an export, or check the network and HF_TOKEN for a model of the hub"
+            f"the --output of a run or an export, or check the network and HF_TOKEN for a model of the hub{near}"
         ) from None
     return place
 

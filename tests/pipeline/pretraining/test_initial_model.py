@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,7 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.tokenizer_json import tokenizer_files
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL
-from pipeline.checkpoint.initial_weights import fill_weights, read_initial_weights
+from pipeline.checkpoint.initial_weights import fill_weights, find_model, read_initial_weights
 from pipeline.data.mixture import training_step
 from pipeline.engine.hardware import Hardware
 from pipeline.pretraining.pretrain_settings import make_task
@@ -195,6 +196,18 @@ def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, st
     with pytest.raises(UserError, match=message):
         start(directory)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_beside_a_mistyped_one_is_named(tmp_path, monkeypatch):
+    (tmp_path / "runs" / "wikipedia").mkdir(parents=True)
+    with pytest.raises(UserError, match="as OWNER/NAME; did you mean wikipedia?"):
+        find_model(tmp_path / "runs" / "wikipdia")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="for a model of the hub; did you mean wikipedia?"):
+        find_model(Path("runs/wikipdia"))
+    with pytest.raises(UserError, match="as OWNER/NAME$"):
+        find_model(tmp_path / "nowhere" / "wikipedia")
 
 
 def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(corpus, start, tmp_path):
