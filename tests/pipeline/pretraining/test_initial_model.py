@@ -200,13 +200,13 @@ def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, st
 
 def test_a_directory_beside_a_mistyped_one_is_named(tmp_path, monkeypatch):
     (tmp_path / "runs" / "wikipedia").mkdir(parents=True)
-    with pytest.raises(UserError, match="as OWNER/NAME; did you mean wikipedia?"):
+    with pytest.raises(UserError, match=r"as OWNER/NAME; did you mean wikipedia\?$"):
         find_model(tmp_path / "runs" / "wikipdia")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="for a model of the hub; did you mean wikipedia?"):
+    with pytest.raises(UserError, match=r"for a model of the hub; did you mean wikipedia\?$"):
         find_model(Path("runs/wikipdia"))
-    with pytest.raises(UserError, match="as OWNER/NAME$"):
+    with pytest.raises(UserError, match=r"as OWNER/NAME$"):
         find_model(tmp_path / "nowhere" / "wikipedia")
 
 
