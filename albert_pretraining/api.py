@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
@@ -343,10 +344,21 @@ def _run(command: Sequence[str]) -> None:
     found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the command finds what this process finds
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     streams |= {"text": True, "errors": "replace", "start_new_session": True}
-    process = subprocess.Popen(command, env=os.environ | found, **streams)
+    # An interrupt that comes while the command starts waits until its number is known.
+    early, before = list[int](), signal.getsignal(signal.SIGINT)
+    waits = before is not None and threading.current_thread() is threading.main_thread()
+    if waits:
+        signal.signal(signal.SIGINT, lambda number, frame: early.append(number))
+    try:
+        process = subprocess.Popen(command, env=os.environ | found, **streams)
+    finally:
+        if waits:
+            signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     last = ""
     try:
+        for number in early:
+            signal.raise_signal(number)
         for line in process.stdout:
             print(line, end="", flush=True)
             last = line.strip() or last

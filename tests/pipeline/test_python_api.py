@@ -5,9 +5,11 @@
 
 import inspect
 import json
+import os
 import pydoc
 import re
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -53,6 +55,25 @@ def test_an_interrupt_waits_for_the_command_to_save(capfd):
     finally:
         signal.signal(signal.SIGINT, before)
     assert capfd.readouterr().out == "saved\n"
+
+
+def test_an_interrupt_while_the_command_starts_reaches_it(capfd, monkeypatch):
+    start, started = subprocess.Popen.__init__, []
+
+    def start_interrupted(self, *arguments, **words):
+        start(self, *arguments, **words)
+        started.append(self.pid)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", start_interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run("import time; time.sleep(600)")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
 
 
 def test_tab_and_help_show_the_functions_with_their_flags():

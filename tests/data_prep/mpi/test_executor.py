@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -129,13 +130,12 @@ def test_ctrl_c_at_mpirun_says_how_to_go_on(tmp_path: Path, kind: str, done: int
     process, terminal = pty.fork()
     if process == 0:
         try:
-            os.execvp(words[0], words)
+            os.execv(sys.executable, [sys.executable, "-c", SHELL, *words])
         finally:
             os._exit(127)
     shown: list[bytes] = []
 
     def show() -> None:
-        """As a terminal does, at once: what is not read when mpirun ends is lost."""
         with contextlib.suppress(OSError):  # the terminal is closed
             while content := os.read(terminal, 4096):
                 shown.append(content)
@@ -143,26 +143,35 @@ def test_ctrl_c_at_mpirun_says_how_to_go_on(tmp_path: Path, kind: str, done: int
     reader = threading.Thread(target=show, daemon=True)
     reader.start()
     deadline = time.monotonic() + 1500
-    while len(list((tmp_path / ".units").glob("[0-9]*.json"))) < done:
-        assert os.waitpid(process, os.WNOHANG) == (0, 0)
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    ranks = [child for child in psutil.Process(process).children() if "tests.data_prep.mpi_job" in child.cmdline()]
+
+    def wait_until(is_so: Callable[[], object], limit: float = deadline) -> bool:
+        while not is_so() and time.monotonic() < limit:
+            time.sleep(0.01)
+        return bool(is_so())
+
+    assert wait_until(lambda: len(list((tmp_path / ".units").glob("[0-9]*.json"))) >= done)
+    (mpirun,) = psutil.Process(process).children()
+    ranks = [child for child in mpirun.children() if "tests.data_prep.mpi_job" in child.cmdline()]
     assert len(ranks) == 2
     os.write(terminal, b"\x03")
-    while not all(map(has_ended, ranks)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert wait_until(lambda: all(map(has_ended, ranks)))
     # Open MPI's own handler sometimes waits for ever then.
-    patience = time.monotonic() + 30
-    while (ended := os.waitpid(process, os.WNOHANG)) == (0, 0) and time.monotonic() < patience:
-        time.sleep(0.01)
-    if ended == (0, 0):
-        os.kill(process, signal.SIGKILL)
-        ended = os.waitpid(process, 0)
-    assert os.waitstatus_to_exitcode(ended[1]) in (1, -signal.SIGKILL)
-    reader.join(60)  # a helper of mpirun may keep the terminal open
-    assert f"{tmp_path}: interrupted; give the same command to go on" in b"".join(shown).decode()
+    if not wait_until(lambda: has_ended(mpirun), time.monotonic() + 30):
+        mpirun.kill()
+    line = f"{tmp_path}: interrupted; give the same command to go on"
+    assert wait_until(lambda: line in b"".join(shown).decode(), time.monotonic() + 60), shown
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    reader.join(60)
+
+
+SHELL = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, lambda number, frame: None)
+subprocess.run(sys.argv[1:])
+time.sleep(1500)
+"""
+"""Keeps the terminal open after the command that it runs, as a shell does: without it the terminal hangs up."""
 
 
 def has_ended(process: psutil.Process) -> bool:
