@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -144,31 +146,39 @@ def test_ctrl_c_at_mpirun_says_how_to_go_on(tmp_path: Path, kind: str, done: int
     reader.start()
     deadline = time.monotonic() + 1500
 
+    def is_said(line: str) -> bool:
+        return re.search(line, b"".join(shown).decode()) is not None
+
     def wait_until(is_so: Callable[[], object], limit: float = deadline) -> bool:
         while not is_so() and time.monotonic() < limit:
             time.sleep(0.01)
         return bool(is_so())
 
-    assert wait_until(lambda: len(list((tmp_path / ".units").glob("[0-9]*.json"))) >= done)
+    def are_done() -> bool:
+        assert not is_said(STATUS), shown
+        return len(list((tmp_path / ".units").glob("[0-9]*.json"))) >= done
+
+    assert wait_until(are_done)
     (mpirun,) = psutil.Process(process).children()
     ranks = [child for child in mpirun.children() if "tests.data_prep.mpi_job" in child.cmdline()]
     assert len(ranks) == 2
     os.write(terminal, b"\x03")
     assert wait_until(lambda: all(map(has_ended, ranks)))
-    # Open MPI's own handler sometimes waits for ever then.
+    # Open MPI's own handler sometimes waits for ever then, and was seen to end by SIGSEGV; else its status is 1.
     if not wait_until(lambda: has_ended(mpirun), time.monotonic() + 30):
         mpirun.kill()
-    line = f"{tmp_path}: interrupted; give the same command to go on"
-    assert wait_until(lambda: line in b"".join(shown).decode(), time.monotonic() + 60), shown
+    for line in (f"{re.escape(str(tmp_path))}: interrupted; give the same command to go on", rf"{STATUS} -?[1-9]"):
+        assert wait_until(partial(is_said, line), time.monotonic() + 60), shown
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
     reader.join(60)
 
 
-SHELL = """
+STATUS = "its status:"
+SHELL = f"""
 import signal, subprocess, sys, time
 signal.signal(signal.SIGINT, lambda number, frame: None)
-subprocess.run(sys.argv[1:])
+print("{STATUS}", subprocess.run(sys.argv[1:]).returncode, flush=True)
 time.sleep(1500)
 """
 """Keeps the terminal open after the command that it runs, as a shell does: without it the terminal hangs up."""
