@@ -123,12 +123,10 @@ def find_model(source: Path, flag: str = "--init") -> Path:
     """
     if source.is_dir():
         return source
-    beside = [place.name for place in source.parent.iterdir() if place.is_dir()] if source.parent.is_dir() else []
-    near = f"; {did_you_mean(source.name, beside)}".rstrip("; ")
     if os.path.lexists(source) or _HUB_NAME.fullmatch(str(source)) is None:
         raise UserError(
             f"{flag} {source} is not a directory; name an exported model, the --output of a run, or a model of the hub "
-            f"as OWNER/NAME{near}"
+            f"as OWNER/NAME{_near(source)}"
         )
     # These take a third of a second. The package loads its modules when they are named, so each is imported.
     import huggingface_hub
@@ -147,9 +145,18 @@ def find_model(source: Path, flag: str = "--init") -> Path:
         reason = one_line(error).partition(" An error happened")[0]
         raise UserError(
             f"{flag} {source}: there is no such directory, and the hub gives no model of this name ({reason}); name "
-            f"the --output of a run or an export, or check the network and HF_TOKEN for a model of the hub{near}"
+            "the --output of a run or an export, or check the network and HF_TOKEN for a model of the hub"
+            f"{_near(source)}"
         ) from None
     return place
+
+
+def _near(source: Path) -> str:
+    """ "; did you mean X?" for the directory beside a mistyped one that has the nearest name; "" if none is near."""
+    with contextlib.suppress(OSError):
+        near = did_you_mean(source.name, [place.name for place in source.parent.iterdir() if place.is_dir()])
+        return f"; {near}" if near else ""
+    return ""
 
 
 def run_of_checkpoint(source: Path) -> Path | None:
