@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from model.config import AlbertConfig
+from model.config import INITIAL_FIELDS, AlbertConfig
 
 _BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*)")
 
@@ -41,8 +41,6 @@ class TensorNames(NamedTuple):
         return start + name
 
 
-# Fields that only this project knows. They decide the initial weights alone.
-_OWN_FIELDS = ("embedding_initializer_range", "residual_initializer_range", "initial_attention", "initial_output_bias")
 # The fields of `transformers.BertConfig` that decide the result, with their defaults there.
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,
@@ -105,7 +103,7 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
             "sentence_head": "nsp" if "bert.pooler.dense.weight" in tensors else None,
             "classifier_dropout_prob": known["hidden_dropout_prob"] if dropout is None else dropout,
         }
-        | {name: fields[name] for name in _OWN_FIELDS if name in fields}
+        | {name: fields[name] for name in INITIAL_FIELDS if name in fields}
     )
 
 
@@ -121,7 +119,7 @@ def can_express(config: AlbertConfig) -> bool:
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:
     """Returns the contents of config.json, without the dtype, of a model that `can_express` accepts."""
-    return {name: getattr(config, name) for name in (*_DEFAULTS, *_OWN_FIELDS)} | {
+    return {name: getattr(config, name) for name in (*_DEFAULTS, *INITIAL_FIELDS)} | {
         "model_type": "bert",
         "architectures": ["BertForMaskedLM" if config.sentence_head is None else "BertForPreTraining"],
         "classifier_dropout": config.classifier_dropout_prob,

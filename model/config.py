@@ -16,6 +16,13 @@ IGNORED_LABEL = -100
 """The label of a position that the losses ignore."""
 ACTIVATION_CHECKPOINTING = ("none", "layer")
 NEIGHBOURS, FREQUENCIES = "neighbours", "frequencies"
+INITIAL_FIELDS = (
+    "embedding_initializer_range",
+    "residual_initializer_range",
+    "initial_attention",
+    "initial_output_bias",
+)
+"""Fields of `AlbertConfig` that `transformers` does not have, and that decide the initial weights alone."""
 _CHOICES: dict[str, tuple[object, ...]] = {
     "parameter_sharing": ("all", "attention", "ffn", "none"),
     "hidden_act": ("gelu_new", "gelu"),

@@ -33,7 +33,7 @@ from model.checkpoint import (
     write_json,
     write_tensors,
 )
-from model.config import AlbertConfig, ExecutionOptions
+from model.config import INITIAL_FIELDS, AlbertConfig, ExecutionOptions
 from model.initialisation import apply_to_sentence_head, initialise
 from model.layers.encoder import block_indices
 from model.layers.heads import SentenceHead
@@ -46,8 +46,7 @@ WEIGHTS_FILE = "model.safetensors"
 PICKLED_WEIGHTS_FILE = "pytorch_model.bin"
 
 # Fields that only this project knows. They are written for `load`; `transformers` keeps but does not use them.
-_INITIAL = ("embedding_initializer_range", "residual_initializer_range", "initial_attention", "initial_output_bias")
-_OWN_FIELDS = ("parameter_sharing", "sentence_head", *_INITIAL)
+_OWN_FIELDS = ("parameter_sharing", "sentence_head", *INITIAL_FIELDS)
 # Fields of `transformers.AlbertConfig`, in the order in which config.json lists them. The tensors tell whether there is
 # an embedding projection.
 _SHARED_FIELDS = tuple(
