@@ -20,7 +20,6 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from common.files.json_files import read_object
 from data_prep.text.normalize import Normalization
 from data_prep.text.vocabulary import TOKENIZER_FILE, SpecialPieces, Vocabulary
 
@@ -29,7 +28,7 @@ SPECIAL_PIECES = SpecialPieces(("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]"))
 CONTINUES = "##"
 """The mark of a piece that continues a word."""
 
-_CONFIG_FILE = "tokenizer_config.json"
+CONFIG_FILE = "tokenizer_config.json"
 _CONFIG_KEYS = {
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
@@ -115,8 +114,8 @@ class WordPieceVocabulary(Vocabulary):
         self._tokenizer = _tokenizer({piece: number for number, piece in enumerate(self.pieces)}, rules)
 
     @classmethod
-    def of_pieces(cls, content: bytes, directory: Path) -> "WordPieceVocabulary":
-        """Reads a vocab.txt, with the rules in the tokenizer_config.json of its directory; without it, BERT's.
+    def of_pieces(cls, content: bytes, config: Mapping[str, Any] | None, directory: Path) -> "WordPieceVocabulary":
+        """Reads a vocab.txt, with the rules in `config`, the tokenizer_config.json of its directory; or else BERT's.
 
         Raises:
             ValueError: one of the files is damaged, or a special piece is missing.
@@ -126,7 +125,7 @@ class WordPieceVocabulary(Vocabulary):
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8 text") from None
         pieces = [piece.removesuffix("\r") for piece in pieces]
-        given = _read_config(directory) or {}
+        given = config or {}
         if "do_lower_case" not in given and any(
             piece not in SPECIAL_PIECES and _CAPITAL.search(piece) for piece in pieces
         ):
@@ -134,8 +133,8 @@ class WordPieceVocabulary(Vocabulary):
         return cls(pieces, WordPieceRules(**_configured(given)))
 
     @classmethod
-    def of_tokenizer(cls, contents: Mapping[str, Any], directory: Path) -> "WordPieceVocabulary":
-        """Reads the contents of a tokenizer.json, in `directory`, whose model is WordPiece.
+    def of_tokenizer(cls, contents: Mapping[str, Any], config: Mapping[str, Any] | None) -> "WordPieceVocabulary":
+        """Reads the contents of a tokenizer.json whose model is WordPiece; `config` is the file beside it, if any.
 
         Raises:
             ValueError: it splits or normalises text in another way than BERT, has more added tokens, or contradicts
@@ -155,17 +154,14 @@ class WordPieceVocabulary(Vocabulary):
         given = {name: normalizer[name] for name in vars(WordPieceRules()) if name in normalizer}
         longest = model.get("max_input_chars_per_word", WordPieceRules.max_input_chars_per_word)
         rules = WordPieceRules(**given, max_input_chars_per_word=longest)
-        config = _read_config(directory)
-        if config is None and (directory / "config.json").exists():  # a model for `transformers`, not shards of ours
-            config = {}
         if config is not None and config.get("tokenizer_class") not in _GENERAL_CLASSES:
             theirs = WordPieceRules(**_configured(config))
             for name, key in _CONFIG_KEYS.items():
                 if rules.effective[name] != theirs.effective[name]:
                     said = "is" if key in config else "is by default"
                     raise ValueError(
-                        f"and {_CONFIG_FILE} beside it differ: {name} is {rules.effective[name]} in the first, and "
-                        f"{key} {said} {theirs.effective[name]}; set {key} in {_CONFIG_FILE} as the model was trained"
+                        f"and {CONFIG_FILE} beside it differ: {name} is {rules.effective[name]} in the first, and "
+                        f"{key} {said} {theirs.effective[name]}; set {key} in {CONFIG_FILE} as the model was trained"
                     )
         return cls(sorted(ids, key=ids.__getitem__), rules)
 
@@ -181,12 +177,6 @@ class WordPieceVocabulary(Vocabulary):
         return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIAL_PIECES)])
 
 
-def _read_config(directory: Path) -> dict[str, Any] | None:
-    """The contents of the tokenizer_config.json in `directory`; None if there is none."""
-    path = directory / _CONFIG_FILE
-    return read_object(path, "restore it beside the vocabulary") if path.exists() else None
-
-
 def _configured(config: Mapping[str, Any]) -> dict[str, Any]:
     """The rules that a tokenizer_config.json gives; `transformers` has our defaults. null is a default, too."""
     return {name: config[key] for name, key in _CONFIG_KEYS.items() if config.get(key) is not None}
@@ -197,7 +187,7 @@ def _note_case(directory: Path) -> None:
     """Says once, on the first rank, that capitals are not kept."""
     if os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
         print(
-            f"note: {directory} has pieces with capitals, but no do_lower_case in a {_CONFIG_FILE}; text becomes lower "
+            f"note: {directory} has pieces with capitals, but no do_lower_case in a {CONFIG_FILE}; text becomes lower "
             'case, as in `transformers`. Write {"do_lower_case": false} there to keep capitals',
             file=sys.stderr,
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from data_prep.text.load_vocabulary import load_vocabulary
-from data_prep.text.vocabulary import find_vocabulary
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model, record_of
@@ -30,13 +30,15 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     """The run that a command line asks for. Reads files and writes none. Raises UserError for a mistake."""
     config = engine_config.load(flags.deepspeed_config)
     corpora = open_corpora(flags.shards)
+    vocabulary = load_vocabulary(corpora.directories[0])
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, [flags.output])
     teacher = find_teacher(flags.teacher, flags.teacher_loss)
     branched = _find_branch(flags.branch, earlier)
     for flag, trained in (("--init", initial), ("--teacher", teacher)):
         if trained is not None and trained.weights is not None:
-            _check_vocabulary(flag, trained.directory, trained.weights.vocabulary_file, corpora.directories[0])
+            weights = trained.weights
+            _check_vocabulary(f"{flag} {trained.directory}", weights.vocabulary_file, weights.vocabulary, vocabulary)
     model = _architecture(flags, corpora, initial, teacher, branched)
     if teacher is not None:
         teacher.check_heads(model)
@@ -53,7 +55,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         before = earlier or EarlierStart(Path(branch.run), source, branch.step)  # whose batches are trained on
         _check_branch(branch, source, model, engine.optimizer, steps)
         if (run := Path(branch.run)).is_dir():
-            _check_vocabulary("--branch", run, find_vocabulary(run), corpora.directories[0])
+            _check_vocabulary(f"--branch {run}", find_vocabulary(run), load_vocabulary(run), vocabulary)
     settings = PretrainSettings(
         flags=flags,
         model=model,
@@ -79,7 +81,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         execution=_execution_options(flags, model, engine, hardware),
     )
     schedule.of_run(settings)
-    given = settings, load_vocabulary(corpora.directories[0]), initial, None if earlier is None else earlier.settings
+    given = settings, vocabulary, initial, None if earlier is None else earlier.settings
     return PreTraining(*given) if teacher is None else Distillation(*given, teacher)
 
 
@@ -157,15 +159,10 @@ def _masking(flags: PretrainFlags, teacher: Teacher | None) -> MaskingSettings:
     return masking if teacher is None else dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
 
 
-def _check_vocabulary(flag: str, directory: Path, vocabulary: Path, data: Path) -> None:
-    """Raises UserError if the shards in `data` have other pieces or another normalisation than the vocabulary."""
-    file = find_vocabulary(data)
-    own, of_data = load_vocabulary(vocabulary), load_vocabulary(file)
+def _check_vocabulary(source: str, file: Path, own: Vocabulary, of_data: Vocabulary) -> None:
+    """Raises UserError if the shards have other pieces or another normalisation than the vocabulary `own` in `file`."""
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
-        raise UserError(
-            f"{flag} {directory} and --data {data} have different vocabularies, {vocabulary} and {file}; "
-            f"make the shards with --vocab {vocabulary}"
-        )
+        raise UserError(f"{source} and --data have different vocabularies; make the shards again with --vocab {file}")
 
 
 def _execution_options(

@@ -167,9 +167,8 @@ def test_the_same_pieces_for_other_text_are_refused(corpus, start, tmp_path):
     cased = tmp_path / "cased.model"
     cased.write_bytes(proto.SerializeToString())
     directory = trained_models.publish(trained_models.albert(cased), tmp_path / "albert", cased)
-    with pytest.raises(UserError, match="have different vocabularies") as error:
+    with pytest.raises(UserError, match=f"--vocab {directory / 'spiece.model'}"):
         start(directory)
-    assert f"{directory / 'spiece.model'} and {corpus.train / 'spiece.model'}" in str(error.value)
 
 
 @pytest.mark.parametrize(
