@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ MODULES = sorted(path.stem for path in (REPOSITORY / "benchmarks").glob("*.py") 
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_mistake_in_a_command_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_in_a_command_is_one_line(name, capsys):
     assert importlib.import_module(f"benchmarks.{name}").main(["--nothing"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: unknown argument --nothing; ")
@@ -39,7 +38,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
         ("encoders", ["--init", "model", "--data", "glue", "--out", "out"]),
     ],
 )
-def test_a_missing_package_of_developers_is_one_line(module: str, words: list[str], tmp_path: Path) -> None:
+def test_a_missing_package_of_developers_is_one_line(module, words, tmp_path):
     command = [sys.executable, "-c", WITHOUT, f"benchmarks.{module}", *words]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -50,10 +49,8 @@ def test_a_missing_package_of_developers_is_one_line(module: str, words: list[st
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_command_that_may_fail_ends_nothing_and_is_not_run_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def command(name: str, code: str, **more: bool) -> commands.Command:
+def test_a_command_that_may_fail_ends_nothing_and_is_not_run_again(tmp_path, capsys):
+    def command(name, code, **more):
         (tmp_path / name).mkdir(exist_ok=True)
         return commands.Command(name, (sys.executable, "-c", code), tmp_path / name / "done", **more)
 

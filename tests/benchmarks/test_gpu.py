@@ -1,8 +1,6 @@
 """`make gpu`: its parts work at a tiny size on the processor, it goes on where it ended, and its page is read."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +18,7 @@ MACHINE = {"date": "2026-01-02", "device": "cuda", "hardware": {"name": "NVIDIA 
 
 
 @WITHOUT
-def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_it_says_so_in_a_line(capsys):
     assert gpu.main([]) == 0
     assert capsys.readouterr().out == "no GPU here: nothing to measure\n"
     assert gpu.main(["--device", "cuda"]) == 2
@@ -31,9 +29,7 @@ def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_parts_are_measured_once_and_failed_ones_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_are_measured_once_and_failed_ones_again(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(runs, "Job", ForkedJob)
     out, pages, speed_part = tmp_path / "out", tmp_path / "pages", "speed-albert-base-128-bf16"
     words = [*TINY, "--out", str(out), "--page", str(pages)]
@@ -75,8 +71,8 @@ def test_parts_are_measured_once_and_failed_ones_again(
 
 
 @pytest.mark.slow
-def test_variants_that_fail_leave_the_other_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(name: str, *rest: Any, **more: Any) -> Any:
+def test_variants_that_fail_leave_the_other_figures(tmp_path, monkeypatch):
+    def make(name, *rest, **more):
         if name == "this, masked attention":
             raise AssertionError
         return systems.this_system(name, *rest, **more)
@@ -96,7 +92,7 @@ def test_variants_that_fail_leave_the_other_figures(tmp_path: Path, monkeypatch:
         assert message in text
 
 
-def test_the_outcome_of_each_test_is_read_from_what_pytest_prints() -> None:
+def test_the_outcome_of_each_test_is_read_from_what_pytest_prints():
     lines = [
         "tests/gpu/test_models.py::test_a[cpu] PASSED                   [ 25%]",
         "tests/gpu/test_models.py::test_b[cpu-a b] SKIPPED (no fp16 here)    [ 50%]",

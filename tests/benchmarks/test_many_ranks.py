@@ -6,7 +6,7 @@ from benchmarks import many_ranks
 
 
 @pytest.mark.slow
-def test_it_prints_a_row_for_each_number_of_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_a_row_for_each_number_of_ranks(capsys):
     assert many_ranks.main(["--ranks", "3"]) == 0
     *_, row = capsys.readouterr().out.splitlines()
     ranks, *milliseconds = (float(cell) for cell in row.strip("|").split("|"))

@@ -23,12 +23,12 @@ PROGRAMS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_page_is_what_its_program_makes_of_the_json(name: str) -> None:
+def test_a_page_is_what_its_program_makes_of_the_json(name):
     result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert (RESULTS / f"{name}.md").read_text(encoding="utf-8").strip() == PROGRAMS[name](result).strip()
 
 
-def test_every_page_is_listed_with_its_program() -> None:
+def test_every_page_is_listed_with_its_program():
     rows = re.findall(r"^\| (.*?) \| (.*?) \|$", (RESULTS / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[1:]
     listed = {name: program for names, program in rows for name in names.split(", ")}
     pages = {str(path.relative_to(RESULTS).with_suffix("")) for path in RESULTS.rglob("*.md")} - {"README"}

@@ -32,9 +32,7 @@ def stsb(model: Path, dev: Path) -> float:
 
 
 @pytest.mark.slow
-def test_a_whole_student_is_made_once(
-    corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_whole_student_is_made_once(corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "subprocess", ForkedCommands)
     root, out = tmp_path / "root", tmp_path / "student"
     (root / "wikipedia").mkdir(parents=True)

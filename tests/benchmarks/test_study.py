@@ -23,7 +23,7 @@ from tests.pipeline.workers.forked import ForkedCommands
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     """A --data-root with books, records and tasks."""
     root = tmp_path_factory.mktemp("root")
     (root / "books" / "novels").mkdir(parents=True)
@@ -50,7 +50,7 @@ def jobs(samples: int, tokens: float, place: Path) -> tuple[finetune.Job, finetu
     return finetune.jobs_of(find_task("rte"), size, tokens, CPU, Path("export"), place)
 
 
-def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
+def test_the_interval_of_a_gain_covers_other_seeds(tmp_path):
     labels = np.arange(60) % 2
     right = (labels, labels, 1 - labels), (1 - labels,) * 3
     pair = jobs(60, 1e9, tmp_path)
@@ -81,15 +81,15 @@ def text_of(made: Path) -> str:
     return (made / "study.md").read_text()
 
 
-def test_a_probe_that_did_not_end_finite_is_not_chosen() -> None:
-    broken: list[Evaluation] = []
+def test_a_probe_that_did_not_end_finite_is_not_chosen():
+    broken = []
     ended, also = [Evaluation(5, 9.0, 6.0), Evaluation(10, 5.0, 6.0)], [Evaluation(10, 5.0, 6.0)]
     infinite = [Evaluation(5, 4.0, 6.0), Evaluation(10, None, 6.0)]
     losses = [broken, infinite, ended, also]
     assert training.chosen({Choice("Lamb", 10.0**-n, "quick"): points for n, points in enumerate(losses)}).rate == 0.01
 
 
-def test_the_table_of_the_probe_says_when_context_began_to_help() -> None:
+def test_the_table_of_the_probe_says_when_context_began_to_help():
     points = [(5, 6.5, 6.0), (10, 5.3, 6.0), (15, 5.1, 6.0)]
     table = page.probe_table({"left": points, "stands": points[:1], "broken": [*points, (20, None, 6.0)], "failed": []})
     assert [[cell.strip() for cell in line.split("|")[2:5]] for line in table.splitlines()[2:]] == [
@@ -100,7 +100,7 @@ def test_the_table_of_the_probe_says_when_context_began_to_help() -> None:
     ]
 
 
-def test_corpora_are_found_compressed_or_not(root: Path) -> None:
+def test_corpora_are_found_compressed_or_not(root):
     assert [(one.name, one.source) for one in text.find_corpora(root)] == [
         ("intros", "jsonl"),
         ("articles", "jsonl"),
@@ -108,7 +108,7 @@ def test_corpora_are_found_compressed_or_not(root: Path) -> None:
     ]
 
 
-def test_the_plan_of_a_gpu_is_fp16_with_lamb_and_sums_gradients_in_fp32(tmp_path: Path) -> None:
+def test_the_plan_of_a_gpu_is_fp16_with_lamb_and_sums_gradients_in_fp32(tmp_path):
     (tmp_path / "gpu.json").write_text(json.dumps(GPU.engine(GPU.choices[0], GPU.micro_batch)))
     config = deepspeed_config.load(tmp_path / "gpu.json")
     engine = deepspeed_config.fit(config, 1, Hardware("NVIDIA H100 80GB HBM3", fp16=True, bf16=True), "auto")
@@ -118,9 +118,7 @@ def test_the_plan_of_a_gpu_is_fp16_with_lamb_and_sums_gradients_in_fp32(tmp_path
 
 
 @pytest.mark.slow
-def test_a_whole_study_is_written_and_not_made_twice(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_whole_study_is_written_and_not_made_twice(root, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "subprocess", ForkedCommands)
     monkeypatch.setattr(text.shutil, "which", lambda name: None)  # no MPI: jobs are forked
     measured = []

@@ -5,7 +5,6 @@ The commands are taken from the page. Only what decides the size or names the ma
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ SECTION = "## From empty nodes to a training xxlarge"
 
 
 @pytest.fixture
-def checkout(corpus, tmp_path: Path) -> Path:
+def checkout(corpus, tmp_path):
     """What looks like /shared/albert on both hosts: the packages, the shards and a small DeepSpeed JSON."""
     folder = tmp_path / "albert"
     folder.mkdir()

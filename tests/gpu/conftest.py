@@ -8,6 +8,6 @@ MARKS = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reas
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=MARKS)])
-def device(request: pytest.FixtureRequest) -> torch.device:
+def device(request):
     """Each test runs on both; on the processor with small sizes."""
     return torch.device(request.param)

@@ -62,7 +62,7 @@ def exact_attention(projected: Tensor, direction: Tensor, ids: Tensor) -> tuple[
 @pytest.mark.parametrize(("place", "kernel"), [*PLACES, *ON_GPU])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("heads", [12, 64])
-def test_every_kernel_agrees_with_exact_attention(place: str, kernel: str, heads: int, dtype: torch.dtype) -> None:
+def test_every_kernel_agrees_with_exact_attention(place, kernel, heads, dtype):
     device = torch.device(place)
     skip_on_old_gpus(place, kernel, dtype)
     rows, length, head_dim = (16, 512, 64) if place == "cuda" else (2, 48, 8)
@@ -106,7 +106,7 @@ DROPPING = [
 
 
 @pytest.mark.parametrize(("place", "kernel", "way"), DROPPING)
-def test_forward_and_backward_drop_the_same_weights(place: str, kernel: str, way: str) -> None:
+def test_forward_and_backward_drop_the_same_weights(place, kernel, way):
     skip_on_old_gpus(place, kernel)
     # With one mask the result is linear in the values, so sum(result * direction) = sum(values * their gradient).
     rows, length, heads, head_dim = (16, 512, 12, 64) if place == "cuda" else (2, 48, 12, 8)
@@ -127,7 +127,7 @@ def test_forward_and_backward_drop_the_same_weights(place: str, kernel: str, way
 
 
 @pytest.mark.parametrize(("place", "kernel", "way"), DROPPING)
-def test_a_tenth_of_the_weights_is_dropped_and_the_others_grow(place: str, kernel: str, way: str) -> None:
+def test_a_tenth_of_the_weights_is_dropped_and_the_others_grow(place, kernel, way):
     skip_on_old_gpus(place, kernel)
     # A sequence has as many tokens as a head is wide, and its values are the identity: the result is the weights.
     rows, sequences, heads, width = (4, 8, 12, 64) if place == "cuda" else (4, 3, 12, 16)
@@ -150,7 +150,7 @@ def test_a_tenth_of_the_weights_is_dropped_and_the_others_grow(place: str, kerne
 
 
 @pytest.mark.parametrize(("place", "kernel"), [*PLACES, *ON_GPU])
-def test_deterministic_gradients_are_the_same_each_time_and_others_need_not_be(place: str, kernel: str) -> None:
+def test_deterministic_gradients_are_the_same_each_time_and_others_need_not_be(place, kernel):
     skip_on_old_gpus(place, kernel)
     rows, length = (16, 512) if place == "cuda" else (2, 48)
     ids, heads, head_dim = rows_of_sequences(rows, length).to(place), 12, 64
@@ -158,7 +158,7 @@ def test_deterministic_gradients_are_the_same_each_time_and_others_need_not_be(p
     inputs = torch.randn(rows, length, 3, heads, head_dim, generator=generator).to(place, dtype).requires_grad_()
     direction = torch.randn(rows, length, heads, head_dim, generator=generator).to(place, dtype)
 
-    def gradients() -> set[bytes]:
+    def gradients():
         found = (
             torch.autograd.grad(attend(inputs, pattern_of(ids, kernel), 0.0), inputs, direction)[0] for _ in range(20)
         )
@@ -175,7 +175,7 @@ def test_deterministic_gradients_are_the_same_each_time_and_others_need_not_be(p
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")
-def test_the_masked_kernel_is_not_cudnn_s() -> None:
+def test_the_masked_kernel_is_not_cudnn_s():
     ids = rows_of_sequences(2, 512).cuda()
     projected = torch.randn(2, 512, 3, 12, 64, device="cuda", dtype=torch.float16)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:

@@ -1,8 +1,6 @@
 """A model that is compiled or exported computes what it computes otherwise."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -69,22 +67,20 @@ def check_as_close_as_eager(device: torch.device, dtype: torch.dtype, execution:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize(("compiled", "chunked"), [(True, False), (False, True), (True, True)])
-def test_an_option_equals_eager(device: torch.device, dtype: torch.dtype, compiled: bool, chunked: bool) -> None:
+def test_an_option_equals_eager(device, dtype, compiled, chunked):
     what = "none" if compiled else "layer"
     backend = "inductor" if device.type == "cuda" else "aot_eager"
     execution = ExecutionOptions(what, compile=compiled, compile_backend=backend, chunked_loss=chunked)
     check_as_close_as_eager(device, dtype, execution)
 
 
-def test_no_activation_of_xxlarge_comes_near_the_largest_number_of_fp16(
-    device: torch.device, record_property: Callable[[str, object], None]
-) -> None:
+def test_no_activation_of_xxlarge_comes_near_the_largest_number_of_fp16(device, record_property):
     config = AlbertConfig.preset("albert-xxlarge") if device.type == "cuda" else tiny_config()
     torch.manual_seed(0)
     model = AlbertForPreTraining(config).to(device, torch.float16)
-    largest: dict[str, float] = {}
+    largest = {}
 
-    def note(name: str, output: Tensor) -> None:
+    def note(name, output):
         largest[name] = max(largest.get(name, 0.0), float(output.detach().abs().max()))
 
     for name, module in model.named_modules():
@@ -101,7 +97,7 @@ def test_no_activation_of_xxlarge_comes_near_the_largest_number_of_fp16(
     assert largest[name] <= torch.finfo(torch.float16).max / 16  # training may make them larger
 
 
-def test_an_exported_model_is_equal_in_transformers(device: torch.device, tmp_path: Path) -> None:
+def test_an_exported_model_is_equal_in_transformers(device, tmp_path):
     model = AlbertForPreTraining(config_for(device)).eval().to(device)
     huggingface.save(model, tmp_path)
     reference = transformers.AlbertForPreTraining.from_pretrained(tmp_path).eval().to(device)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -39,12 +37,7 @@ MakeJob = Callable[..., Job]
 @pytest.fixture(
     params=["cpu", *(pytest.param(f"cuda-{kind}", marks=MARKS) for kind in ("several_devices", "one_card"))]
 )
-def make_job(
-    request: pytest.FixtureRequest,
-    corpus: SimpleNamespace,  # noqa: F811
-    tmp_path: Path,
-    record_property: Callable[[str, object], None],
-) -> MakeJob:
+def make_job(request, corpus, tmp_path, record_property):  # noqa: F811
     """Makes a job of a name, a precision, and entries of the DeepSpeed JSON."""
     device, _, kind = request.param.partition("-")
     if kind == "several_devices" and torch.cuda.device_count() < 2:
@@ -52,7 +45,7 @@ def make_job(
     one_card = None if kind == "several_devices" else backend(device)
     record_property("backend", one_card or "nccl")
 
-    def make(name: str, precision: str, ranks: int = 2, **more: object) -> Job:
+    def make(name, precision, ranks=2, **more):
         if precision == "fp16" and not get_accelerator().is_fp16_supported():
             pytest.skip("this processor has no fp16")
         folder = tmp_path / name
@@ -87,9 +80,7 @@ def finish(jobs: list[Job]) -> None:
     [("fp32", (2, 3)), pytest.param("fp16", (2, 4), marks=MARKS), pytest.param("bf16", (4, 2), marks=MARKS)],
     ids=str,
 )
-def test_every_zero_stage_trains_and_goes_on_with_other_ranks_as_one_rank_does(
-    make_job: MakeJob, precision: str, ranks: tuple[int, int]
-) -> None:
+def test_every_zero_stage_trains_and_goes_on_with_other_ranks_as_one_rank_does(make_job, precision, ranks):
     sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
     fp16 = {"fp16": {"enabled": True, "initial_scale_power": 10}} if precision == "fp16" else {}
     one = make_job("one", precision, 1, zero_optimization=zero(1), **sums, **fp16)
@@ -106,7 +97,7 @@ def test_every_zero_stage_trains_and_goes_on_with_other_ranks_as_one_rank_does(
         assert losses == pytest.approx(alone, rel=TOLERANCE[precision])
 
 
-def test_all_ranks_skip_the_step_in_which_one_overflows(make_job: MakeJob) -> None:
+def test_all_ranks_skip_the_step_in_which_one_overflows(make_job):
     jobs = [make_job(str(stage), "fp16", fp16=FP16, zero_optimization=zero(stage)) for stage in (1, 2, 3)]
     # Each rank has two backward passes a step: the sixth is of the third step.
     finish([replace(job, module=("tests.gpu.one_rank_overflows", "5")) for job in jobs])
@@ -117,7 +108,7 @@ def test_all_ranks_skip_the_step_in_which_one_overflows(make_job: MakeJob) -> No
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(ranks, marks=MARKS) for ranks in (2, 4)])
-def test_a_rank_that_is_killed_inside_a_collective_ends_the_job_in_bounded_time(make_job: MakeJob, ranks: int) -> None:
+def test_a_rank_that_is_killed_inside_a_collective_ends_the_job_in_bounded_time(make_job, ranks):
     job = make_job("job", "fp32", ranks)
     job = replace(job, flags=[*job.flags, "--steps", "100000"])
     first, second, *others = processes = job.start()

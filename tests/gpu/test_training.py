@@ -30,9 +30,7 @@ def make_job(device: torch.device, corpus: SimpleNamespace, folder: Path, precis
     return kind([*words, "--attention", "masked"], folder / "run", 1, device.type)
 
 
-def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
-    device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(device, corpus, tmp_path):  # noqa: F811
     if not get_accelerator().is_fp16_supported():
         pytest.skip("this processor has no fp16")
     fp16 = {"enabled": True, "initial_scale_power": 24, "hysteresis": 1, "loss_scale_window": 1000}
@@ -58,9 +56,7 @@ def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
         assert losses[stage] == pytest.approx(losses[1], rel=0.01)
 
 
-def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(
-    device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(device, corpus, tmp_path):  # noqa: F811
     if not get_accelerator().is_fp16_supported():
         pytest.skip("this processor has no fp16")
     fp16 = {"enabled": True, "initial_scale_power": 13, "hysteresis": 1, "loss_scale_window": 4}
@@ -82,9 +78,7 @@ def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(
         assert found == pytest.approx(losses[1, "off"], rel=0.01), case
 
 
-def test_a_killed_deterministic_run_ends_with_the_same_bits(
-    device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+def test_a_killed_deterministic_run_ends_with_the_same_bits(device, corpus, tmp_path):  # noqa: F811
     precision = "fp16" if device.type == "cuda" else "fp32"
     jobs = [make_job(device, corpus, tmp_path / name, precision) for name in ("undisturbed", "killed")]
     undisturbed, killed = (replace(job, flags=[*job.flags, "--deterministic"]) for job in jobs)

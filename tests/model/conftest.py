@@ -5,6 +5,6 @@ import transformers
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quiet_transformers() -> None:
+def _quiet_transformers():
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

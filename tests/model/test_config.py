@@ -18,7 +18,7 @@ TABLE_1 = {
 
 
 @pytest.mark.parametrize("name", TABLE_1)
-def test_presets_are_those_of_table_1(name: str) -> None:
+def test_presets_are_those_of_table_1(name):
     config = AlbertConfig.preset(name)
     assert TABLE_1[name] == (
         config.num_hidden_layers,
@@ -61,7 +61,7 @@ def test_presets_are_those_of_table_1(name: str) -> None:
         ({"name": "albert-xlrage"}, ["unknown model 'albert-xlrage'; did you mean albert-xlarge?"]),
     ],
 )
-def test_values_that_do_not_fit_are_named_in_one_line(fields: dict, words: list[str]) -> None:
+def test_values_that_do_not_fit_are_named_in_one_line(fields, words):
     with pytest.raises(ValueError, match=re.escape(words[0])) as error:
         AlbertConfig.preset(**{"name": "albert-base"} | fields)
     assert "\n" not in str(error.value)
@@ -69,6 +69,6 @@ def test_values_that_do_not_fit_are_named_in_one_line(fields: dict, words: list[
         assert word in str(error.value)
 
 
-def test_an_unknown_execution_option_is_named() -> None:
+def test_an_unknown_execution_option_is_named():
     with pytest.raises(ValueError, match="unknown activation_checkpointing 'layers'; did you mean layer"):
         ExecutionOptions(activation_checkpointing="layers")

@@ -24,7 +24,7 @@ ABLATIONS = {
 }
 
 
-def test_albert_base_by_hand() -> None:
+def test_albert_base_by_hand():
     counts = parameter_counts(AlbertConfig.preset("albert-base"))
     layer_norm = 2 * 768
     assert counts.embeddings == (30000 + 512 + 2) * 128 + 2 * 128 + 128 * 768 + 768
@@ -33,7 +33,7 @@ def test_albert_base_by_hand() -> None:
     assert counts.heads == (768 * 128 + 128 + 2 * 128 + 30000) + (2 * 768 + 2)
 
 
-def test_counts_are_those_of_the_paper() -> None:
+def test_counts_are_those_of_the_paper():
     cases = [(AlbertConfig.preset(name), millions) for name, millions in TABLE_1.items()] + [
         (AlbertConfig.preset("albert-base", embedding_size=size, parameter_sharing=sharing), millions)
         for sharing, sizes in ABLATIONS.items()
@@ -45,7 +45,7 @@ def test_counts_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("sentence_head", ["sop", None])
-def test_counts_are_those_of_the_built_model(sentence_head: str | None) -> None:
+def test_counts_are_those_of_the_built_model(sentence_head):
     config = tiny_config(parameter_sharing="attention", sentence_head=sentence_head)
     model = AlbertForPreTraining(config)
     assert parameter_counts(config).total == sum(parameter.numel() for parameter in model.parameters())

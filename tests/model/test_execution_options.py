@@ -37,7 +37,7 @@ def kept_of_rows(rows: int, what: str) -> int:
 
 
 @pytest.mark.parametrize("what", ["none", "layer"])
-def test_flash_attention_is_traced_into_the_compiled_block(what: str) -> None:
+def test_flash_attention_is_traced_into_the_compiled_block(what):
     torch.compiler.reset()
     execution = ExecutionOptions(what, compile=True, compile_backend="aot_eager", attention="flash")
     config = tiny_config(attention_probs_dropout_prob=0.1)
@@ -46,7 +46,7 @@ def test_flash_attention_is_traced_into_the_compiled_block(what: str) -> None:
     assert gradients(model)
 
 
-def test_xxlarge_keeps_little_of_a_row() -> None:
+def test_xxlarge_keeps_little_of_a_row():
     everything, inputs = (kept_of_rows(2, what) - kept_of_rows(1, what) for what in ("none", "layer"))
     block = (everything - inputs) / 12  # what one of the 12 layers keeps beside its input, when it is computed again
     assert 0.8e9 < everything <= 0.85e9
@@ -54,7 +54,7 @@ def test_xxlarge_keeps_little_of_a_row() -> None:
 
 
 @pytest.mark.parametrize("what", ["none", "layer"])
-def test_forward_and_backward_never_wait_for_the_device(what: str) -> None:
+def test_forward_and_backward_never_wait_for_the_device(what):
     config = tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     model = AlbertForPreTraining(config, ExecutionOptions(activation_checkpointing=what))
     with Synchronisations() as synchronisations:

@@ -61,7 +61,7 @@ SEQUENCES = torch.tensor([3, 2, 1, 0])
 
 
 @pytest.mark.parametrize("labels", [3, 1])
-def test_classification_and_regression(labels: int, tmp_path: Path) -> None:
+def test_classification_and_regression(labels, tmp_path):
     model = AlbertForSequenceClassification(CONFIG, labels).eval()
     randomise(model, 1)
     wanted = torch.tensor([0, 2, 1, 2]) if labels > 1 else torch.tensor([0.5, 3.0, 4.5, 1.0])
@@ -82,7 +82,7 @@ def test_classification_and_regression(labels: int, tmp_path: Path) -> None:
     torch.testing.assert_close(mine.loss_sum / 3, loss, **TOLERANCE)
 
 
-def test_multiple_choice(tmp_path: Path) -> None:
+def test_multiple_choice(tmp_path):
     model = AlbertForMultipleChoice(CONFIG).eval()
     randomise(model, 2)
     other = reference(transformers.AlbertForMultipleChoice, model, tmp_path)
@@ -99,7 +99,7 @@ def test_multiple_choice(tmp_path: Path) -> None:
     assert model(**padded()).logits.shape == (1, 4)
 
 
-def test_token_classification(tmp_path: Path) -> None:
+def test_token_classification(tmp_path):
     model = AlbertForTokenClassification(CONFIG, 3).eval()
     randomise(model, 5)
     tokens = [(0, 3), (0, 16), (1, 1), (2, 24), (3, 2)]  # text and place in it
@@ -132,7 +132,7 @@ def window_positions(places: list[tuple[int, int]], size: int) -> Tensor:
     return positions
 
 
-def test_plain_spans(tmp_path: Path) -> None:
+def test_plain_spans(tmp_path):
     model = AlbertForQuestionAnswering(CONFIG).eval()
     randomise(model, 3)
     starts, ends = torch.tensor([4, 0, 11, 2]), torch.tensor([9, 0, 24, 2])
@@ -152,7 +152,7 @@ def test_plain_spans(tmp_path: Path) -> None:
     assert (found.start_logits[~used] == -torch.inf).all()
 
 
-def test_conditioned_spans_are_those_of_xlnet_s_head(tmp_path: Path) -> None:
+def test_conditioned_spans_are_those_of_xlnet_s_head(tmp_path):
     """`transformers` has no such head for ALBERT, but XLNet's has the same parts."""
     model = AlbertForConditionedQuestionAnswering(CONFIG).eval()
     randomise(model, 4)
@@ -200,7 +200,7 @@ def test_conditioned_spans_are_those_of_xlnet_s_head(tmp_path: Path) -> None:
             torch.testing.assert_close(found.end_logits[:, beam][used], after[used], **TOLERANCE)
 
 
-def test_a_batch_without_sequences_has_gradients_of_zero() -> None:
+def test_a_batch_without_sequences_has_gradients_of_zero():
     """The last batches of an evaluation may be empty on some ranks."""
     empty = {name: torch.zeros(1, 8, dtype=torch.long) for name in ("input_ids", "token_type_ids", "position_ids")}
     empty["sequence_ids"] = torch.full((1, 8), -1)
@@ -218,7 +218,7 @@ def test_a_batch_without_sequences_has_gradients_of_zero() -> None:
 
 
 @pytest.mark.parametrize("kind", [AlbertForSequenceClassification, AlbertForTokenClassification])
-def test_dropout_before_the_classifier(kind: type) -> None:
+def test_dropout_before_the_classifier(kind):
     model = kind(dataclasses.replace(CONFIG, classifier_dropout_prob=0.5), 2)
     assert not torch.equal(model(**padded()).logits, model(**padded()).logits)
     model.eval()

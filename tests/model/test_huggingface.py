@@ -48,7 +48,7 @@ def assert_same_model(actual: AlbertForPreTraining, expected: AlbertForPreTraini
 
 
 @pytest.mark.parametrize("kind", EXPRESSIBLE)
-def test_transformers_and_load_open_what_save_writes(kind: str, tmp_path: Path) -> None:
+def test_transformers_and_load_open_what_save_writes(kind, tmp_path):
     model = make_model(**EXPRESSIBLE[kind])
     huggingface.save(model, tmp_path)
     ids, mask = random_ids(0, 2, 12), torch.ones(2, 12, dtype=torch.int64)
@@ -72,7 +72,7 @@ def test_transformers_and_load_open_what_save_writes(kind: str, tmp_path: Path) 
     assert_same_model(huggingface.load(tmp_path), model)
 
 
-def test_half_precision_is_kept_in_the_file_and_read_as_fp32(tmp_path: Path) -> None:
+def test_half_precision_is_kept_in_the_file_and_read_as_fp32(tmp_path):
     dtype = torch.bfloat16
     model = make_model().to(dtype)
     huggingface.save(model, tmp_path)
@@ -109,7 +109,7 @@ def publish(directory: Path, pickled: bool = False) -> AlbertForPreTraining:
 
 
 @pytest.mark.parametrize("pickled", [False, True])
-def test_load_reads_the_published_layout(pickled: bool, tmp_path: Path) -> None:
+def test_load_reads_the_published_layout(pickled, tmp_path):
     model = publish(tmp_path, pickled)
     with pytest.warns(UserWarning, match="no sentence head"):
         loaded = huggingface.load(tmp_path)
@@ -126,7 +126,7 @@ class _Mischief:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's, and ours of heads whose names are damaged
-def test_nothing_in_a_pickle_is_executed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_in_a_pickle_is_executed(tmp_path, capsys):
     publish(tmp_path, pickled=True)
     path = tmp_path / "pytorch_model.bin"
     whole = path.read_bytes()
@@ -163,9 +163,7 @@ def test_nothing_in_a_pickle_is_executed(tmp_path: Path, capsys: pytest.CaptureF
         ({}, None, "config.json does not exist"),
     ],
 )
-def test_what_does_not_fit_is_named_in_one_line(
-    tensors: dict[str, Any] | bytes, fields: dict[str, Any] | str | None, message: str, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_named_in_one_line(tensors, fields, message, tmp_path):
     huggingface.save(make_model(), tmp_path)
     if isinstance(tensors, bytes):
         (tmp_path / WEIGHTS).write_bytes(tensors)
@@ -181,7 +179,7 @@ def test_what_does_not_fit_is_named_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_layers_that_another_program_trained_apart_share_nothing_any_more(tmp_path: Path) -> None:
+def test_layers_that_another_program_trained_apart_share_nothing_any_more(tmp_path):
     huggingface.save(make_model(parameter_sharing="ffn"), tmp_path)
     other = transformers.AutoModelForPreTraining.from_pretrained(tmp_path)
     with torch.no_grad():
@@ -193,7 +191,7 @@ def test_layers_that_another_program_trained_apart_share_nothing_any_more(tmp_pa
     torch.testing.assert_close(loaded(ids).mlm_logits, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_own_format_keeps_the_dtype_and_names_damage(tmp_path: Path) -> None:
+def test_the_own_format_keeps_the_dtype_and_names_damage(tmp_path):
     model = make_model(num_hidden_groups=3, sentence_head=None).to(torch.bfloat16)
     dense = model.mlm_head.dense
     dense.weight = torch.nn.Parameter(dense.weight.detach().T.contiguous().T)  # not contiguous

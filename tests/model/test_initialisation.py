@@ -17,7 +17,7 @@ CUT_STANDARD_DEVIATION = math.sqrt(1 - 4 * PDF_AT_2 / math.erf(2 / math.sqrt(2))
 
 
 @pytest.mark.parametrize("table_range", [None, 0.1])
-def test_matrices_follow_the_truncated_normal_and_vectors_are_constant(table_range: float | None) -> None:
+def test_matrices_follow_the_truncated_normal_and_vectors_are_constant(table_range):
     torch.manual_seed(0)
     fields = PAPER | {"embedding_initializer_range": table_range, "embedding_size": 64, "vocab_size": 2000}
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **fields))
@@ -57,9 +57,7 @@ def attention_logits(model: AlbertModel, layer: int) -> torch.Tensor:
     ("sizes", "deviation"),
     [({}, 0.0396), ({"hidden_size": 256}, 0.0793), ({"embedding_size": 64}, 0.0396), ({"embedding_size": 256}, 0.0396)],
 )
-def test_initial_logits_are_12_at_the_neighbour_and_small_in_the_other_heads(
-    sizes: dict[str, int], deviation: float
-) -> None:
+def test_initial_logits_are_12_at_the_neighbour_and_small_in_the_other_heads(sizes, deviation):
     """A query has the variance H x 0.0176^2, and so has a key: that is the standard deviation of their logit.
 
     All tokens of the row are in one segment, which is 0.4 of the square of each: a part of 0.4^2 of the variance is the
@@ -81,7 +79,7 @@ def test_initial_logits_are_12_at_the_neighbour_and_small_in_the_other_heads(
 
 
 @pytest.mark.parametrize("attention", ["random", "neighbours"])
-def test_the_matrices_before_a_residual_sum_have_a_range_of_their_own(attention: str) -> None:
+def test_the_matrices_before_a_residual_sum_have_a_range_of_their_own(attention):
     torch.manual_seed(0)
     config = dataclasses.replace(NEIGHBOURS, initial_attention=attention, residual_initializer_range=0.004)
     parameters = dict(AlbertModel(config).named_parameters())
@@ -92,7 +90,7 @@ def test_the_matrices_before_a_residual_sum_have_a_range_of_their_own(attention:
 
 
 @pytest.mark.parametrize("sizes", [{}, {"hidden_size": 256}, {"embedding_size": 256}])
-def test_words_are_as_large_as_positions_in_the_first_layer(sizes: dict[str, int]) -> None:
+def test_words_are_as_large_as_positions_in_the_first_layer(sizes):
     torch.manual_seed(0)
     model = AlbertModel(dataclasses.replace(NEIGHBOURS, **sizes)).eval()
     with torch.no_grad():
@@ -102,7 +100,7 @@ def test_words_are_as_large_as_positions_in_the_first_layer(sizes: dict[str, int
 
 
 @pytest.mark.parametrize("hidden_size", [128, 256])
-def test_pooler_and_sentence_head_keep_the_size_of_what_they_read(hidden_size: int) -> None:
+def test_pooler_and_sentence_head_keep_the_size_of_what_they_read(hidden_size):
     torch.manual_seed(0)
     model = AlbertForPreTraining(dataclasses.replace(NEIGHBOURS, hidden_size=hidden_size))
     assert model.albert.pooler is not None

@@ -82,7 +82,7 @@ def total(output) -> Tensor:
     ),
     sharing=st.sampled_from(["all", "attention", "ffn", "none"]),
 )
-def test_packed_rows_equal_their_pairs_alone(rows: list[list[tuple[int, int]]], sharing: str) -> None:
+def test_packed_rows_equal_their_pairs_alone(rows, sharing):
     pairs = [
         [make_pair(10 * row + number, length, label) for number, (length, label) in enumerate(row_pairs)]
         for row, row_pairs in enumerate(rows)
@@ -120,7 +120,7 @@ def test_packed_rows_equal_their_pairs_alone(rows: list[list[tuple[int, int]]], 
         torch.testing.assert_close(packed_gradients[name] / scale, gradient / scale, rtol=1e-5, atol=1e-5, msg=name)
 
 
-def test_packed_rows_need_their_positions_and_their_cls() -> None:
+def test_packed_rows_need_their_positions_and_their_cls():
     model = AlbertForPreTraining(tiny_config())
     batch = pack([[make_pair(0, 9, 1)]], length=12)
     for missing in ("position_ids", "cls_positions"):

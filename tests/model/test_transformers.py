@@ -94,14 +94,14 @@ def check_equal(reference: Any, seed: int, lengths: list[int], sentence_label: s
     seed=st.integers(0, 10**6),
     lengths=st.lists(st.integers(4, 12), min_size=1, max_size=3),
 )
-def test_albert_is_albert(fields: dict[str, Any], seed: int, lengths: list[int]) -> None:
+def test_albert_is_albert(fields, seed, lengths):
     reference = transformers.AlbertForPreTraining(transformers.AlbertConfig(**fields)).eval()
     check_equal(reference, seed, lengths, "sentence_order_label", huggingface.NAMES)
 
 
 @few_examples
 @given(seed=st.integers(0, 10**6), hidden_act=st.sampled_from(["gelu_new", "gelu"]), layers=st.integers(1, 3))
-def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> None:
+def test_the_bert_presets_are_bert(seed, hidden_act, layers):
     """BERT in `transformers` takes the exact GELU by default, the paper's code the tanh one."""
     small = {
         "vocab_size": 50,
@@ -117,7 +117,7 @@ def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> N
     assert model.config == AlbertConfig.preset("bert-base", embedding_size=24, **small)
 
 
-def test_the_same_draws_of_dropout_train_the_same_model() -> None:
+def test_the_same_draws_of_dropout_train_the_same_model():
     """Losses and gradients are those of `transformers`, step by step, when both draw the same masks in the same order.
 
     The three probabilities differ, and come from the configuration of `transformers`.
@@ -133,7 +133,7 @@ def test_the_same_draws_of_dropout_train_the_same_model() -> None:
     optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, reference)]
     inputs = {"input_ids": random_ids(2, 4, 12), "token_type_ids": (torch.arange(12) >= 5).long().expand(4, 12)}
 
-    def loss(one: Any, seed: int) -> Tensor:
+    def loss(one, seed):
         torch.manual_seed(seed)
         return functional.cross_entropy(one(**inputs).logits, torch.tensor([0, 1, 1, 0]))
 

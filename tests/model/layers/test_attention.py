@@ -4,11 +4,9 @@ Those of a GPU are tried as far as a CPU can run them.
 """
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from model import AlbertForPreTraining, AlbertModel, ExecutionOptions
 from model.layers.attention import AttentionPattern, attend, choose_kernel
@@ -31,9 +29,7 @@ OFFSETS = torch.tensor([0, 5, 12, 13, 19, 24, 24], dtype=torch.int32)
         ("cpu", ExecutionOptions(attention="flash"), 512, "flash"),
     ],
 )
-def test_without_a_gpu_the_kernel_follows_the_length(
-    device: str, execution: ExecutionOptions, length: int, kernel: str
-) -> None:
+def test_without_a_gpu_the_kernel_follows_the_length(device, execution, length, kernel):
     hidden = torch.empty(1, length, 8, device=device)
     assert choose_kernel(execution, hidden, head_dim=8, has_offsets=True) == kernel
 
@@ -49,18 +45,16 @@ def test_without_a_gpu_the_kernel_follows_the_length(
         (torch.bfloat16, (8, 0), 64, False, "masked"),
     ],
 )
-def test_a_gpu_takes_flash_where_it_can(
-    dtype: torch.dtype, capability: tuple[int, int], head_dim: int, has_offsets: bool, kernel: str, monkeypatch: Any
-) -> None:
+def test_a_gpu_takes_flash_where_it_can(dtype, capability, head_dim, has_offsets, kernel, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     hidden = SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype, shape=(2, 512, 768))
-    assert choose_kernel(ExecutionOptions(), hidden, head_dim, has_offsets) == kernel  # type: ignore[arg-type]
+    assert choose_kernel(ExecutionOptions(), hidden, head_dim, has_offsets) == kernel
 
 
-def test_a_gpu_has_the_masked_kernel_even_if_torch_prefers_another(monkeypatch: Any) -> None:
+def test_a_gpu_has_the_masked_kernel_even_if_torch_prefers_another(monkeypatch):
     on = {}
 
-    def note(query: Tensor, *_: object, **__: object) -> Tensor:
+    def note(query, *_, **__):
         for name in ("cudnn", "mem_efficient", "flash", "math"):
             on[name] = getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
         return query
@@ -71,7 +65,7 @@ def test_a_gpu_has_the_masked_kernel_even_if_torch_prefers_another(monkeypatch: 
     assert on == {"cudnn": False, "mem_efficient": True, "flash": False, "math": True}
 
 
-def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:
+def test_a_kernel_is_refused_where_it_would_compute_something_else():
     with pytest.raises(ValueError, match="unknown attention 'flashh'; did you mean flash"):
         ExecutionOptions(attention="flashh")
     with pytest.raises(ValueError, match="'flash' does not support a head_dim of 4"):
@@ -84,7 +78,7 @@ def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["flash", "sequences"])
-def test_every_kernel_attends_like_the_masked_one(kernel: str, flash_on_processor: None) -> None:
+def test_every_kernel_attends_like_the_masked_one(kernel, flash_on_processor):
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(2, 12, 3, 4, 8, generator=generator).requires_grad_()
     expected = attend(projected, AttentionPattern.for_packed_rows(IDS), 0.0)
@@ -97,7 +91,7 @@ def test_every_kernel_attends_like_the_masked_one(kernel: str, flash_on_processo
     torch.testing.assert_close(gradient, wanted, atol=2e-6, rtol=2e-6)
 
 
-def test_a_model_tells_flash_attention_its_dropout_and_the_offsets(monkeypatch) -> None:
+def test_a_model_tells_flash_attention_its_dropout_and_the_offsets(monkeypatch):
     asked = []
 
     def record(query, key, value, starts, ends, longest, longest_key, dropout, causal, debug, scale):
@@ -111,7 +105,7 @@ def test_a_model_tells_flash_attention_its_dropout_and_the_offsets(monkeypatch) 
 
 
 @pytest.mark.parametrize("kernel", ["masked", "flash"])
-def test_a_pattern_is_made_without_waiting_for_the_device(kernel: str) -> None:
+def test_a_pattern_is_made_without_waiting_for_the_device(kernel):
     with Synchronisations() as synchronisations:
         AttentionPattern.for_packed_rows(IDS, kernel, OFFSETS)
     assert synchronisations.found == []
@@ -146,8 +140,8 @@ def test_dropout_takes_weights_and_keeps_their_expectation(dtype):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_forward_and_backward(
-    dropout: float, dtype: torch.dtype, tolerance: float
-) -> None:
+    dropout, dtype, tolerance
+):
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(sum(LENGTHS), 3, 4, 8, generator=generator).to(dtype).requires_grad_()
     direction = torch.randn(sum(LENGTHS), 4, 8, generator=generator)
@@ -169,7 +163,7 @@ def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_forwa
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_projections_are_fused_once_for_all_layers_that_share_them(groups: int) -> None:
+def test_projections_are_fused_once_for_all_layers_that_share_them(groups):
     model = AlbertForPreTraining(tiny_config(num_hidden_layers=4, num_hidden_groups=groups))
     calls = []
     for module in model.albert.encoder.attention:

@@ -22,14 +22,12 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("sharing", "groups", "expected"), TABLES)
-def test_each_layer_applies_its_parameters_in_their_order(
-    sharing: str, groups: int, expected: list[tuple[int, int]]
-) -> None:
+def test_each_layer_applies_its_parameters_in_their_order(sharing, groups, expected):
     config = tiny_config(num_hidden_layers=4, parameter_sharing=sharing, num_hidden_groups=groups)
     assert config.num_attention_blocks == 1 + max(attention for attention, _ in expected)
     assert config.num_ffn_blocks == 1 + max(ffn for _, ffn in expected)
     model = AlbertModel(config)
-    calls: list[tuple[str, int]] = []
+    calls = []
     for kind, modules in (("attention", model.encoder.attention), ("ffn", model.encoder.feed_forward)):
         for number, module in enumerate(modules):
             module.register_forward_hook(lambda *_, call=(kind, number): calls.append(call))
@@ -39,7 +37,7 @@ def test_each_layer_applies_its_parameters_in_their_order(
 
 
 @pytest.mark.parametrize("field", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-def test_dropout_is_drawn_in_training_and_off_in_evaluation(field: str) -> None:
+def test_dropout_is_drawn_in_training_and_off_in_evaluation(field):
     torch.manual_seed(0)
     model = AlbertModel(tiny_config(**{field: 0.5}))
     ids = random_ids(0, 2, 9)
@@ -49,7 +47,7 @@ def test_dropout_is_drawn_in_training_and_off_in_evaluation(field: str) -> None:
         assert torch.equal(model(ids).last_hidden_state, model(ids).last_hidden_state)
 
 
-def test_dropout_acts_on_both_residual_branches_and_on_the_embeddings_before_their_projection() -> None:
+def test_dropout_acts_on_both_residual_branches_and_on_the_embeddings_before_their_projection():
     """With dropout close to 1, a block returns the LayerNorm of its input, and the embeddings are the bias."""
     config = tiny_config(hidden_dropout_prob=0.9999)
     hidden = torch.randn(2, 4, 24, generator=torch.Generator().manual_seed(1))

@@ -21,7 +21,7 @@ from tests.model.examples import few_examples, random_ids, tiny_config
     seed=st.integers(0, 1000),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
 )
-def test_sums_equal_double_precision_arithmetic(labels: list[int], seed: int, dtype: torch.dtype) -> None:
+def test_sums_equal_double_precision_arithmetic(labels, seed, dtype):
     logits = (torch.randn(1, len(labels), 3, generator=torch.Generator().manual_seed(seed)) * 4).to(dtype)
     sums = classification_sums(logits, torch.tensor([labels]))
     exact = logits[0].double().numpy()
@@ -33,7 +33,7 @@ def test_sums_equal_double_precision_arithmetic(labels: list[int], seed: int, dt
     assert sums.total.item() == len(used)
 
 
-def test_a_model_without_a_sentence_head_has_no_pooler_and_counts_no_pairs() -> None:
+def test_a_model_without_a_sentence_head_has_no_pooler_and_counts_no_pairs():
     model = AlbertForPreTraining(tiny_config(sentence_head=None))
     assert not any("pooler" in name or "sentence" in name for name in model.state_dict())
     output = model(random_ids(0, 2, 6), sentence_labels=torch.tensor([0, 1]))
@@ -41,14 +41,14 @@ def test_a_model_without_a_sentence_head_has_no_pooler_and_counts_no_pairs() -> 
     assert output.sentence_loss_sum == output.sentence_correct == output.sentence_count == 0
 
 
-def test_chunked_loss_leaves_out_the_logits_in_training_only() -> None:
+def test_chunked_loss_leaves_out_the_logits_in_training_only():
     model, ids = AlbertForPreTraining(tiny_config(), ExecutionOptions(chunked_loss=True)), random_ids(0, 2, 6)
     assert model(ids, masked_labels=ids).mlm_logits is None
     assert model.eval()(ids, masked_labels=ids).mlm_logits is not None
 
 
 @pytest.mark.parametrize("chunked_loss", [False, True])
-def test_every_module_with_parameters_is_called(chunked_loss: bool) -> None:
+def test_every_module_with_parameters_is_called(chunked_loss):
     # ZeRO stage 3 gathers what a module owns when it is called.
     model, ids = AlbertForPreTraining(tiny_config(), ExecutionOptions(chunked_loss=chunked_loss)), random_ids(0, 2, 6)
     owners = {module for module in model.modules() if list(module.parameters(recurse=False))}
@@ -75,9 +75,7 @@ class Largest(TorchDispatchMode):
     ("dtype", "scale", "tolerance"),
     [(torch.float32, 1.0, 1e-6), (torch.bfloat16, 1.0, 1e-2), (torch.float16, 2.0**10, 2e-3)],
 )
-def test_chunks_give_the_sums_and_gradients_of_all_logits_without_them(
-    dtype: torch.dtype, scale: float, tolerance: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_give_the_sums_and_gradients_of_all_logits_without_them(dtype, scale, tolerance, monkeypatch):
     monkeypatch.setattr(heads, "CHUNK", 4)
     generator = torch.Generator().manual_seed(0)
     inputs, weight, bias = (torch.randn(size, generator=generator).to(dtype) for size in ((11, 6), (300, 6), (300,)))

@@ -8,7 +8,7 @@ from model.layers import processor
 
 
 @pytest.mark.parametrize("shape", [(7, 24), (2, 5, 24)])
-def test_linear_is_torchs_with_onednn_and_without(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linear_is_torchs_with_onednn_and_without(shape, monkeypatch):
     torch.manual_seed(0)
     values = [torch.randn(*shape), torch.randn(40, 24), torch.randn(40)]  # (..., K), (N, K), (N,)
     above = torch.randn(*shape[:-1], 40)  # (..., N)

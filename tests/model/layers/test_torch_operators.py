@@ -9,11 +9,11 @@ from torch.nn.attention import varlen
 from model.layers import torch_operators
 
 
-def test_no_public_attention_over_sequences_has_dropout() -> None:
+def test_no_public_attention_over_sequences_has_dropout():
     assert not [name for name in inspect.signature(varlen.varlen_attn).parameters if "drop" in name], "call varlen_attn"
 
 
-def test_torch_does_not_call_onednn_for_fp32() -> None:
+def test_torch_does_not_call_onednn_for_fp32():
     inputs, weight, bias = torch.randn(7, 24), torch.randn(40, 24), torch.randn(40)
     with torch.profiler.profile() as profile:
         functional.linear(inputs, weight, bias)
@@ -23,7 +23,7 @@ def test_torch_does_not_call_onednn_for_fp32() -> None:
     torch.testing.assert_close(torch_operators.onednn_product(inputs, weight, bias), inputs @ weight.T + bias)
 
 
-def test_no_public_function_has_the_gradient_of_a_softmax() -> None:
+def test_no_public_function_has_the_gradient_of_a_softmax():
     assert not [name for module in (torch, functional) for name in dir(module) if name.startswith("softmax_back")]
     scores = torch.randn(2, 5, 7, requires_grad=True)
     weights, above = torch.softmax(scores, -1), torch.randn(2, 5, 7)

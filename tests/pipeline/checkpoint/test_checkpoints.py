@@ -16,7 +16,6 @@ from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.checkpoints import (
     POINTS,
     SAVED_AT,
-    Loaded,
     Setup,
     faults,
     load_each,
@@ -54,7 +53,7 @@ class Saved:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+def saved(tmp_path_factory):
     """Two ranks save at step SAVED_AT, each setup into a directory of its own, and go on."""
     directory = tmp_path_factory.mktemp("saved")
     return Saved(directory, *processes.run(2, stop_and_go_on, directory, SETUPS, LAST, scratch=directory))
@@ -64,7 +63,7 @@ def same_bits(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, T
     return all(torch.equal(found[kind][name], tensor) for kind in wanted for name, tensor in wanted[kind].items())
 
 
-def test_a_resume_on_the_same_ranks_is_bitwise(saved: Saved) -> None:
+def test_a_resume_on_the_same_ranks_is_bitwise(saved):
     for setup, (straight, resumed) in zip(SETUPS, saved.outcomes):
         assert resumed[0] == straight[0], setup
         assert same_bits(resumed[1], straight[1]), setup
@@ -82,10 +81,10 @@ ON = {
 
 
 @pytest.mark.parametrize("world", ON)
-def test_any_checkpoint_goes_on_anywhere(world: int, saved: Saved, tmp_path: Path) -> None:
+def test_any_checkpoint_goes_on_anywhere(world, saved, tmp_path):
     directory, outcomes = saved.directory, saved.outcomes
     work = [(directory / SETUPS[source].folder, SETUPS[target]) for source, target in ON[world]]
-    loads: list[Loaded] = processes.run(world, load_each, work, scratch=tmp_path)
+    loads = processes.run(world, load_each, work, scratch=tmp_path)
     for (source, target), load in zip(ON[world], loads):
         before, after = SETUPS[source], SETUPS[target]
         weights = load_weights(directory / before.folder)
@@ -101,7 +100,7 @@ def test_any_checkpoint_goes_on_anywhere(world: int, saved: Saved, tmp_path: Pat
                 assert training.difference(load.at_end[kind], straight[kind]) < 1e-5, (before, after, kind)
 
 
-def test_the_state_says_what_ran(saved: Saved) -> None:
+def test_the_state_says_what_ran(saved):
     tag = find_latest(saved.directory / Setup(3, "bf16").folder, content=True)
     assert tag is not None
     assert tag.name == f"step-{SAVED_AT:08d}"
@@ -114,13 +113,12 @@ def test_the_state_says_what_ran(saved: Saved) -> None:
 
 
 @pytest.fixture(scope="module")
-def found_faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found_faults(tmp_path_factory):
     directory, result = tmp_path_factory.mktemp("faults"), tmp_path_factory.mktemp("result")
-    found: dict[str, Any] = processes.run(2, faults, directory, scratch=result)
-    return found
+    return processes.run(2, faults, directory, scratch=result)
 
 
-def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_faults: dict[str, Any]) -> None:
+def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_faults):
     left = ["step-00000002"]
     assert found_faults["rank 1 full"] == ("rank 1: [Errno 28] No space left on device", left)
     message, listing = found_faults["not shared"]
@@ -129,17 +127,17 @@ def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_fau
     assert listing == left
 
 
-def test_a_save_waits_in_no_collective_of_the_device(found_faults: dict[str, Any]) -> None:
+def test_a_save_waits_in_no_collective_of_the_device(found_faults):
     # They wait for the device, and break off after ten minutes, which a slow disk may take.
     assert found_faults["collectives of the engine"] == 0
 
 
-def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults: dict[str, Any]) -> None:
+def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults):
     assert found_faults["late"] < 1e-5
     assert found_faults["given up"] == (True, False), "it is given up once the thread has ended"
 
 
-def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
+def test_damage_is_passed_over_and_said(found_faults):
     fourth = "step-00000004 is damaged (the content of rank-00001.safetensors has changed)"
     third = "step-00000003 is damaged (manifest.json "
     assert found_faults["nothing there"] is None
@@ -159,13 +157,13 @@ def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
     assert "step-00000002 is damaged (the content of state.json has changed)" in message
 
 
-def test_a_checkpoint_of_another_model_is_refused(found_faults: dict[str, Any]) -> None:
+def test_a_checkpoint_of_another_model_is_refused(found_faults):
     message, step, lines = found_faults["another model"]
     assert "is of another model: another is absent there and (1,) here" in message
     assert (step, lines) == (0, [])
 
 
-def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved: Saved, tmp_path: Path) -> None:
+def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved, tmp_path):
     """Two ranks save in the background after every step; the end is that of a run left alone."""
     directory, reached = tmp_path / "killed", 0
     for point in POINTS:

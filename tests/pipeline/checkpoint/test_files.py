@@ -57,7 +57,7 @@ def flip(path: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["rank-00000.safetensors", "rank-00001.safetensors", "state.json", "manifest.json"])
-def test_any_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
+def test_any_flipped_bit_is_found(tmp_path, name):
     tag = make(tmp_path, 1)
     size = (tag / name).stat().st_size
     for position in random.Random(0).sample(range(size), min(size, 20)):
@@ -68,10 +68,10 @@ def test_any_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
     check(tag)
 
 
-def test_a_file_that_the_disk_does_not_give_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_the_disk_does_not_give_is_damage(tmp_path, monkeypatch):
     tag = make(tmp_path, 1)
 
-    def fail(self: object, directory: Path) -> bool:
+    def fail(self, directory):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(FileEntry, "is_in", fail)
@@ -80,7 +80,7 @@ def test_a_file_that_the_disk_does_not_give_is_damage(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["rank-00001.safetensors", "state.json", "manifest.json"])
-def test_a_short_or_missing_file_is_found_without_reading_all(tmp_path: Path, name: str) -> None:
+def test_a_short_or_missing_file_is_found_without_reading_all(tmp_path, name):
     make(tmp_path, 1)
     tag = make(tmp_path, 2)
     assert find_latest(tmp_path) == tag
@@ -90,7 +90,7 @@ def test_a_short_or_missing_file_is_found_without_reading_all(tmp_path: Path, na
     assert find_latest(tmp_path) == tmp_path / "step-00000001"
 
 
-def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path):
     assert find_latest(tmp_path / "nowhere") is None
     prepare(tmp_path, 5)
     (tmp_path / "step-00000009").mkdir()
@@ -102,7 +102,7 @@ def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 10), (0, 3), (5, 4), (7, 3), (9, 1), (3, 0)])
-def test_reader_takes_the_elements_asked_for_from_any_file(tmp_path: Path, start: int, length: int) -> None:
+def test_reader_takes_the_elements_asked_for_from_any_file(tmp_path, start, length):
     tag = make(tmp_path, 1)
     for kind, sign in (("weight", 1), ("exp_avg", -1), ("exp_avg_sq", 2)):
         with CheckpointReader(tag, check(tag)) as reader:
@@ -110,7 +110,7 @@ def test_reader_takes_the_elements_asked_for_from_any_file(tmp_path: Path, start
         assert got.tolist() == [sign * (1.0 + i) for i in range(start, start + length)]
 
 
-def test_weights_of_a_checkpoint_or_of_the_newest_one(tmp_path: Path) -> None:
+def test_weights_of_a_checkpoint_or_of_the_newest_one(tmp_path):
     first, second = make(tmp_path, 1), make(tmp_path, 2)
     wanted = (torch.arange(10.0) + 1).view(2, 5)
     assert torch.equal(load_weights(first)["w"], wanted)
@@ -148,7 +148,7 @@ def killed_at(call: int, work: Callable[[], None]) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path: Path) -> None:
+def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path):
     """A step that is there already is saved again, and the older checkpoint is deleted."""
     survived = 0
     for call in range(100):
@@ -157,7 +157,7 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path: Path)
         make(directory, 2)
         prepared = prepare(directory, 2)
 
-        def save(directory: Path = directory, prepared: tuple[Path, Path, CheckpointManifest] = prepared) -> None:
+        def save(directory=directory, prepared=prepared):
             publish(*prepared[1:])
             prune(directory, 1, prepared[1])
 
@@ -173,7 +173,7 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path: Path)
     assert sorted(os.listdir(directory)) == ["step-00000002"]
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
+def test_another_format_is_refused(tmp_path):
     tag = make(tmp_path, 1)
     record = json.loads((tag / MANIFEST).read_text())
     record["content"]["format"] = 2

@@ -164,7 +164,7 @@ def test_an_evaluation_of_some_rows_has_the_same_rows_on_any_number_of_ranks(lim
         assert set(filled) == wanted
 
 
-def test_a_negative_is_cut_before_a_word_and_inside_its_last_sentence_as_a_true_one() -> None:
+def test_a_negative_is_cut_before_a_word_and_inside_its_last_sentence_as_a_true_one():
     """Every token has an id of its own, so the place of a segment shows; a third of the ids continue a word."""
     rng = np.random.default_rng(0)
     continues_word = rng.random(1 << 16) < 0.33

@@ -10,7 +10,7 @@ from tests.model.examples import few_examples
 
 @few_examples
 @given(rows=st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=9))
-def test_offsets_cover_every_token_once(rows: list[list[int]]) -> None:
+def test_offsets_cover_every_token_once(rows):
     length = max(1, *map(sum, rows))
     ids = np.full((len(rows), length), -1)
     expected = [0]
@@ -23,7 +23,7 @@ def test_offsets_cover_every_token_once(rows: list[list[int]]) -> None:
     assert found.tolist() == expected + [ids.size] * (offset_count(len(expected) - 1) + 1 - len(expected))
 
 
-def test_there_are_few_numbers_of_offsets() -> None:
+def test_there_are_few_numbers_of_offsets():
     """Four from each power of two to the next, none more than a quarter too large."""
     assert [offset_count(number) for number in (1, 2, 3, 4, 5, 8, 9, 10, 11)] == [1, 2, 3, 4, 5, 8, 10, 10, 12]
     assert [offset_count(number) for number in (64, 65, 80, 81, 128, 129)] == [64, 80, 80, 96, 128, 160]

@@ -58,7 +58,7 @@ def seek(directory: Path) -> None:
     print(mixture.rows, own_bytes() - before)
 
 
-def test_four_billion_tokens_take_no_memory_to_speak_of(tmp_path: Path) -> None:
+def test_four_billion_tokens_take_no_memory_to_speak_of(tmp_path):
     make_set(tmp_path)
     command = [sys.executable, "-m", "tests.pipeline.data.test_seek", str(tmp_path)]  # nothing else has used its memory
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -1,7 +1,6 @@
 """What the ranks exchange on the host: who gets it, what a failure on one rank does, and how long a wait may last."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -47,22 +46,21 @@ def exchange() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    scratch: Path = tmp_path_factory.mktemp("control")
-    found: list[dict[str, Any]] = processes.run(WORLD, exchange, scratch=scratch)
-    return found
+def exchanged(tmp_path_factory):
+    scratch = tmp_path_factory.mktemp("control")
+    return processes.run(WORLD, exchange, scratch=scratch)
 
 
-def test_only_rank_0_receives_what_is_gathered(exchanged: list[dict[str, Any]]) -> None:
+def test_only_rank_0_receives_what_is_gathered(exchanged):
     assert [found["gathered"] for found in exchanged] == [[f"of rank {rank}" for rank in range(WORLD)], None, None]
     assert [found["received"] for found in exchanged] == [WORLD, 0, 0]
 
 
-def test_a_failure_on_one_rank_is_raised_on_all(exchanged: list[dict[str, Any]]) -> None:
+def test_a_failure_on_one_rank_is_raised_on_all(exchanged):
     assert [found["of rank 0"] for found in exchanged] == [7] * WORLD
     assert [(found["on rank 0"], found["on one"]) for found in exchanged] == [("no space", "no space")] * WORLD
 
 
-def test_a_wait_may_last_as_long_as_reading_all_shards_from_a_slow_disk(exchanged: list[dict[str, Any]]) -> None:
+def test_a_wait_may_last_as_long_as_reading_all_shards_from_a_slow_disk(exchanged):
     terabyte = timedelta(seconds=1e12 / 100e6)
     assert all(found["limit"] > terabyte for found in exchanged)

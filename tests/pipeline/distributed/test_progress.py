@@ -11,14 +11,14 @@ from pipeline.distributed.progress import LONG_SECONDS, Progress, Report, find_h
 
 
 @pytest.fixture
-def own() -> Progress:
+def own():
     made = Progress()
     made.hang_timeout = 60.0
     made.start_run()
     return made
 
 
-def test_the_collectives_of_all_groups_are_counted() -> None:
+def test_the_collectives_of_all_groups_are_counted():
     assert progress.count_collectives() == 0
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
@@ -31,7 +31,7 @@ def test_the_collectives_of_all_groups_are_counted() -> None:
         dist.destroy_process_group()
 
 
-def test_the_limit_follows_the_median_step(own: Progress) -> None:
+def test_the_limit_follows_the_median_step(own):
     assert own.limit == math.inf  # what comes before training is not watched
     own.enter("data")
     assert own.limit == LONG_SECONDS
@@ -48,7 +48,7 @@ def test_the_limit_follows_the_median_step(own: Progress) -> None:
     assert own.limit == 90.0
 
 
-def test_the_limit_of_a_save_follows_the_longest_one(own: Progress) -> None:
+def test_the_limit_of_a_save_follows_the_longest_one(own):
     for _ in range(2):
         own.took_step(1.0)
     own.took_save(27.0)  # the estimate before the first one
@@ -57,11 +57,11 @@ def test_the_limit_of_a_save_follows_the_longest_one(own: Progress) -> None:
     own.enter("evaluation")
     assert own.limit == 60.0
     for phase in ("scoring", "compilation", "end"):
-        own.enter(phase)  # type: ignore[arg-type]
+        own.enter(phase)
         assert own.limit == LONG_SECONDS
 
 
-def test_a_new_run_of_the_process_learns_its_own_steps(own: Progress) -> None:
+def test_a_new_run_of_the_process_learns_its_own_steps(own):
     for _ in range(2):
         own.took_step(50.0)
     own.took_save(100.0)
@@ -74,10 +74,10 @@ def test_a_new_run_of_the_process_learns_its_own_steps(own: Progress) -> None:
     assert own.limit == 60.0
 
 
-def test_a_compilation_is_a_phase() -> None:
+def test_a_compilation_is_a_phase():
     own, phases = progress.get_progress(), []
 
-    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+    def backend(graph, inputs):
         phases.append(own.phase)
         return graph.forward
 
@@ -108,5 +108,5 @@ COMPILES = MISSING._replace(phase="compilation", limit=1800.0)
         ([WAITS, MISSING, MISSING._replace(idle=2.0)], [1]),
     ],
 )
-def test_only_a_rank_that_the_others_wait_for_hangs(reports: list[Report], expected: list[int]) -> None:
+def test_only_a_rank_that_the_others_wait_for_hangs(reports, expected):
     assert find_hanging(dict(enumerate(reports))) == expected

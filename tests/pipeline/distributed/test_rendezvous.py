@@ -4,10 +4,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from torch.distributed import TCPStore
@@ -26,23 +24,23 @@ HOST = os.uname().nodename
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     assert rendezvous.RESOLVE_SECONDS < 60
     monkeypatch.setattr(rendezvous, "RESOLVE_SECONDS", 0.2)
     monkeypatch.setattr(rendezvous, "_RETRY_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize("address", ["no-such-host.invalid", "x" * 300, "a..b", ".", ""])
-def test_an_unknown_address_is_named(address: str) -> None:
+def test_an_unknown_address_is_named(address):
     with pytest.raises(UserError, match=rf"MASTER_ADDR is '{address[:80]}', and host \S+ cannot resolve it \("):
         rendezvous.check_address(address)
 
 
-def test_a_name_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_comes_late_is_waited_for(monkeypatch):
     monkeypatch.setattr(rendezvous, "RESOLVE_SECONDS", 60.0)
     answers = iter([socket.gaierror(-2, "Name or service not known")] * 3)
 
-    def resolve(*arguments: object) -> None:
+    def resolve(*arguments):
         for error in answers:
             raise error
 
@@ -51,14 +49,12 @@ def test_a_name_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     assert list(answers) == []
 
 
-def test_a_command_ends_with_one_line_and_status_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_ends_with_one_line_and_status_2(monkeypatch, capsys):
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
     for name, value in {**variables, "MASTER_ADDR": "no-such-host.invalid"}.items():
         monkeypatch.setenv(name, value)
 
-    def parse(words: Sequence[str]) -> None:
+    def parse(words):
         pytest.fail("the ranks cannot have met")
 
     assert launch.run_command(parse, pretrain.make_tasks, []) == 2
@@ -67,7 +63,7 @@ def test_a_command_ends_with_one_line_and_status_2(
     assert said.startswith("error: the environment variable MASTER_ADDR is 'no-such-host.invalid'")
 
 
-def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one():
     code = (
         "import resource; from pipeline.distributed import rendezvous\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 2000))\n"
@@ -77,8 +73,8 @@ def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
 
 
 def test_the_port_of_a_single_rank_is_given_to_nobody_else_and_its_store_listens_on_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")  # so that monkeypatch puts back what was there
         monkeypatch.delenv(name)
@@ -94,13 +90,13 @@ Meet = Callable[..., Rendezvous]
 
 
 @pytest.fixture
-def meet(monkeypatch: pytest.MonkeyPatch) -> Meet:
+def meet(monkeypatch):
     """Makes a rank of two; call it for rank 0 first."""
     values = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "LOCAL_RANK": "0"}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
 
-    def meet_as(rank: int, seconds: float = 60.0) -> Rendezvous:
+    def meet_as(rank, seconds=60.0):
         monkeypatch.setenv("WORLD_SIZE", "2")
         monkeypatch.setenv("RANK", str(rank))
         return Rendezvous(seconds)
@@ -112,12 +108,12 @@ Agree = Callable[..., "Future[str]"]
 
 
 @pytest.fixture
-def agree() -> Iterator[Agree]:
+def agree():
     """Lets a rank agree in a thread of its own, with a fact, and a mistake or none."""
     with ThreadPoolExecutor() as pool:
 
-        def start(rank: Rendezvous, fact: str = "7", mistake: str = "") -> "Future[str]":
-            def work() -> str:
+        def start(rank, fact="7", mistake=""):
+            def work():
                 if mistake:
                     raise UserError(mistake)
                 return fact
@@ -134,7 +130,7 @@ def status_of(ended: "Future[str]") -> object:
 
 
 @pytest.mark.slow
-def test_a_rank_that_a_launcher_started_alone_needs_no_port(corpus: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_rank_that_a_launcher_started_alone_needs_no_port(corpus, tmp_path):
     """Another run on this host has the launcher's port."""
     config = tmp_path / "small.json"
     config.write_text(json.dumps(CONFIG))
@@ -156,9 +152,7 @@ def test_a_rank_that_a_launcher_started_alone_needs_no_port(corpus: SimpleNamesp
         ({"fact": "8"}, f"error: rank 1 on host {HOST}: the number is 8, and 7 on host {HOST}; all hosts must see"),
     ],
 )
-def test_ranks_that_do_not_agree_end_with_one_line(
-    meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str], ends: dict[str, str], line: str
-) -> None:
+def test_ranks_that_do_not_agree_end_with_one_line(meet, agree, capsys, ends, line):
     first, second = meet(0), meet(1)
     ended = agree(first), agree(second, **ends)
     assert list(map(status_of, ended)) == [EXIT_MISTAKE, EXIT_MISTAKE]
@@ -167,32 +161,32 @@ def test_ranks_that_do_not_agree_end_with_one_line(
     assert said.count("\n") == 1
 
 
-def test_a_rank_that_never_comes_is_named(meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_never_comes_is_named(meet, agree, capsys):
     assert status_of(agree(meet(0, seconds=0.1))) == EXIT_LOST
     said = capsys.readouterr().err
     assert said.startswith(f"error: 1 of 2 ranks did not come within 0 s: 1; the others came from {HOST}; ")
 
 
-def test_a_rank_0_that_never_comes_is_missed(meet: Meet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_0_that_never_comes_is_missed(meet, capsys):
     with pytest.raises(SystemExit) as ended:
         meet(1, seconds=0.5)
     assert ended.value.code == EXIT_LOST
     assert capsys.readouterr().err.startswith(f"error: rank 1 on host {HOST} found no rank 0 at 127.0.0.1")
 
 
-def test_a_rank_0_that_never_decides_is_lost(meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_0_that_never_decides_is_lost(meet, agree, capsys):
     _first, other = meet(0), meet(1, seconds=0.1)
     assert status_of(agree(other)) == EXIT_LOST
     assert "lost rank 0 before the start (wait timeout after 200ms" in capsys.readouterr().err
 
 
-def test_on_one_host_rank_0_listens_on_the_loopback_address_only(meet: Meet) -> None:
+def test_on_one_host_rank_0_listens_on_the_loopback_address_only(meet):
     meet(0)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", int(os.environ["MASTER_PORT"])), timeout=60)
 
 
-def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet: Meet) -> None:
+def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet):
     """As after `init_process_group`: both find the one server of the process."""
     earlier = TCPStore(
         "127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=True, wait_for_workers=False, multi_tenant=True
@@ -202,9 +196,7 @@ def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet: Meet
 
 
 @pytest.mark.parametrize(("restarts", "status"), [("0", EXIT_MISTAKE), ("3", EXIT_LOST)])
-def test_a_port_of_another_program_is_named(
-    meet: Meet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], restarts: str, status: int
-) -> None:
+def test_a_port_of_another_program_is_named(meet, monkeypatch, capsys, restarts, status):
     """torchrun's agent chooses another port when it starts the ranks again, so there it is no mistake."""
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -216,9 +208,7 @@ def test_a_port_of_another_program_is_named(
 
 
 @pytest.mark.parametrize(("ranks", "variable", "seconds"), [(2, None, 302), (512, None, 812), (512, "60", 60)])
-def test_rank_0_waits_longer_for_more_ranks_and_as_long_as_it_is_told(
-    ranks: int, variable: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rank_0_waits_longer_for_more_ranks_and_as_long_as_it_is_told(ranks, variable, seconds, monkeypatch):
     values = {"WORLD_SIZE": str(ranks), "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
     for name, value in (values | {"MASTER_PORT": str(reserve_port())}).items():
         monkeypatch.setenv(name, value)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -103,7 +102,7 @@ def torchrun(*words, **environment):
 def test_plain_torchrun_trains(corpus, tmp_path):
     config = tmp_path / "small.json"
     config.write_text(json.dumps(CONFIG))
-    output: Path = tmp_path / "run"
+    output = tmp_path / "run"
     words = command(corpus, config, output, "--steps", "3")
     ended = torchrun("--nproc-per-node", 2, "-m", *words[words.index("--module") + 1 :])
     assert ended.returncode == 0, ended.stderr

@@ -27,15 +27,13 @@ RANKS, SECONDS = 3, 5.0
 
 
 @pytest.fixture
-def ends(tmp_path: Path) -> Callable[..., tuple[list[int], list[str]]]:
+def ends(tmp_path):
     """Starts ranks that do `work(case, tmp_path)`, and returns the status and the error lines of each.
 
     The rank `stuck` cannot end itself.
     """
 
-    def run(
-        work: Callable[..., None], case: Any, ranks: int = RANKS, stuck: int | None = None
-    ) -> tuple[list[int], list[str]]:
+    def run(work, case, ranks=RANKS, stuck=None):
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(ranks)}
         own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
         processes = [Forked(tmp_path / each["RANK"], work, case, tmp_path, environment=shared | each) for each in own]
@@ -90,7 +88,7 @@ def make_steps(case: tuple[str, int] | None, output: Path) -> None:
     run_and_exit(main)
 
 
-def test_ranks_that_leave_their_watch_end_nothing(ends: Any) -> None:
+def test_ranks_that_leave_their_watch_end_nothing(ends):
     assert ends(make_steps, None) == ([0] * RANKS, [])
 
 
@@ -109,14 +107,14 @@ ENDED, SILENT = (
         ("stopped", 1, SILENT),
     ],
 )
-def test_a_lost_rank_is_named_and_ends_the_others(ends: Any, fault: str, rank: int, reason: str) -> None:
+def test_a_lost_rank_is_named_and_ends_the_others(ends, fault, rank, reason):
     statuses, lines = ends(make_steps, (fault, rank), stuck=None if fault == "killed" else rank)
     assert statuses == [-signal.SIGKILL if number == rank else 69 for number in range(RANKS)]
     (line,) = [line for line in lines if line.startswith("error: ")]
     assert re.match(rf"error: lost rank {rank} on host {HOST}: {reason}", line), line
 
 
-def test_a_rank_that_hangs_is_named_and_all_write_their_stacks(ends: Any, tmp_path: Path) -> None:
+def test_a_rank_that_hangs_is_named_and_all_write_their_stacks(ends, tmp_path):
     statuses, lines = ends(make_steps, ("hangs", 1))
     assert statuses == [69] * RANKS
     (line,) = lines
@@ -151,7 +149,7 @@ def break_off(case: None, output: Path) -> None:
     run_and_exit(main)
 
 
-def test_a_lost_rank_is_named_by_a_watch_that_is_slowed_down(ends: Any) -> None:
+def test_a_lost_rank_is_named_by_a_watch_that_is_slowed_down(ends):
     statuses, lines = ends(break_off, None, 2, stuck=1)
     assert statuses == [69, -signal.SIGKILL]
     (line,) = [line for line in lines if line.startswith("error: ")]
@@ -179,7 +177,7 @@ def break_off_before_a_beat(case: None, output: Path) -> None:
     run_and_exit(main)
 
 
-def test_a_rank_is_lost_that_was_not_heard_of_since_its_start(ends: Any) -> None:
+def test_a_rank_is_lost_that_was_not_heard_of_since_its_start(ends):
     statuses, lines = ends(break_off_before_a_beat, None, 2)
     assert statuses == [69, 7]
     assert [line for line in lines if line.startswith(f"error: lost rank 1 on host {HOST}: ")]
@@ -211,7 +209,7 @@ def fail(case: tuple[str, int, Exception], output: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_raises_ends_the_others_with_its_line(ends: Any, rank: int) -> None:
+def test_a_rank_that_raises_ends_the_others_with_its_line(ends, rank):
     statuses, lines = ends(fail, ("work", rank, ValueError("row 7 is odd")), 2)
     assert statuses == [1, 1]
     assert lines.count("ValueError: row 7 is odd") == 1, "the end of the traceback"

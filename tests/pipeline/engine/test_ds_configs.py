@@ -1,7 +1,6 @@
 """The DeepSpeed JSONs of the project: DeepSpeed takes them. tests/docs/test_presets.py plans them."""
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +24,7 @@ LARGEST_GRADIENT = 5.0
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_deepspeed_takes_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deepspeed_takes_it(path, monkeypatch):
     monkeypatch.setattr("deepspeed.comm.get_rank", lambda: 0)
     for world in SMALL.get(path.stem, (1, 8, 64)):
         config = engine_config.load(path)
@@ -53,7 +52,7 @@ def test_deepspeed_takes_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem not in SMALL], ids=lambda path: path.stem)
-def test_it_is_the_paper_s_recipe(path: Path) -> None:
+def test_it_is_the_paper_s_recipe(path):
     config = engine_config.load(path)
     assert config["train_batch_size"] == 4096
     params = {"lr": 0.00176, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}

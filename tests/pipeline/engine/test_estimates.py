@@ -3,7 +3,6 @@
 import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -262,7 +261,7 @@ def predicted(case: Case, world: int) -> Memory:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", CASES)
-def test_memory_is_within_a_tenth_of_what_engines_hold(world: int, tmp_path: Path) -> None:
+def test_memory_is_within_a_tenth_of_what_engines_hold(world, tmp_path):
     """But the gradients at stages 1 and 2, of which a rank may keep a part only after the backward pass."""
     for case, held in processes.run(world, measure_all, CASES[world], scratch=tmp_path).items():
         expected = predicted(case, world)._asdict()
@@ -288,7 +287,7 @@ XXLARGE = AlbertConfig.preset("albert-xxlarge")
 ROW = BatchShape(512, pairs=1, predictions=77)
 
 
-def test_arithmetic_by_hand() -> None:
+def test_arithmetic_by_hand():
     # 12 * 512 * 2 * (4 * 4096^2 + 2 * 4096 * 16384) + 4 * 12 * 512^2 * 4096 + 2 * 512 * 128 * 4096
     #   + 77 * (2 * 4096 * 128 + 2 * 128 * 30000) + 2 * 4096^2
     forward = 2_473_901_162_496 + 51_539_607_552 + 536_870_912 + 672_100_352 + 33_554_432
@@ -318,14 +317,12 @@ def test_arithmetic_by_hand() -> None:
         ("fp32", 1, 1, {"reduce_bucket_size": 300}, 3600 + 1200, 4 * PARAMETERS),
     ],
 )
-def test_buffers_and_update_by_hand(
-    precision: str, stage: int, world: int, zero: dict[str, Any], buffers: int, update: float
-) -> None:
+def test_buffers_and_update_by_hand(precision, stage, world, zero, buffers, update):
     found = make_plan(small(), precision, stage, world, zero=zero).memory
     assert (found.buffers, found.update) == (buffers, update)
 
 
-def test_the_layer_that_is_computed_again_and_a_cast_of_the_gradients_take_memory() -> None:
+def test_the_layer_that_is_computed_again_and_a_cast_of_the_gradients_take_memory():
     plain, again = (
         make_plan(small(), checkpointing=what, zero={"reduce_bucket_size": 300}).memory.buffers
         for what in ("none", "layer")
@@ -335,7 +332,7 @@ def test_the_layer_that_is_computed_again_and_a_cast_of_the_gradients_take_memor
     assert cast == (2 + 4) * PARAMETERS + 2 * BUCKET
 
 
-def test_no_more_than_a_chunk_of_logits_exists() -> None:
+def test_no_more_than_a_chunk_of_logits_exists():
     many = make_plan(XXLARGE, rows=64, shape=BatchShape(512, pairs=1, predictions=77), precision="fp32")
     assert many.memory.buffers == 2048 * 30_000 * 12 + 4 * BUCKET
 
@@ -349,7 +346,7 @@ def test_no_more_than_a_chunk_of_logits_exists() -> None:
         (64, 32, (32768 + 327_680) * 16384),  # 5.91 GB
     ],
 )
-def test_what_flash_attention_takes_by_hand(rows: int, pairs: int, expected: int) -> None:
+def test_what_flash_attention_takes_by_hand(rows, pairs, expected):
     shape = BatchShape(512, pairs=pairs, predictions=77)
     assert estimates.attention_bytes(make_plan(XXLARGE, "fp16", rows=rows, shape=shape)) == expected
     assert estimates.attention_bytes(make_plan(XXLARGE, "fp32", rows=rows, shape=shape)) == 0
@@ -358,7 +355,7 @@ def test_what_flash_attention_takes_by_hand(rows: int, pairs: int, expected: int
 
 @pytest.mark.parametrize("checkpointing", ["none", "layer"])
 @pytest.mark.parametrize("gigabytes", [1, 5, 40, 80])
-def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing: str, gigabytes: int) -> None:
+def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing, gigabytes):
     gpu = replace(H100, memory_bytes=gigabytes * 1e9)
     zero = {"reduce_bucket_size": 224_000_000}
     plan = make_plan(XXLARGE, "fp16", cluster=Cluster(gpu, 1, 8), checkpointing=checkpointing, shape=ROW, zero=zero)
@@ -383,9 +380,7 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing: str, 
         ("l40s", 2, 1, 0, 1, 2 * 1 / 2 * 2 / (0.8 * 50e9)),
     ],
 )
-def test_seconds_in_collectives(
-    kind: str, nodes: int, gpus: int, stage: int, accumulation: int, seconds: float
-) -> None:
+def test_seconds_in_collectives(kind, nodes, gpus, stage, accumulation, seconds):
     cluster = Cluster(GPUS[kind], nodes, gpus)
     plan = make_plan(small(), stage=stage, accumulation=accumulation, cluster=cluster)
     assert estimates.collective_seconds(plan) == pytest.approx(seconds * PARAMETERS)

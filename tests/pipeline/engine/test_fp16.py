@@ -67,16 +67,13 @@ def _train(stage: int, accumulation: int, sums: str) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Trained]:
-    found: dict[Any, Trained] = processes.run(2, train_all, scratch=tmp_path_factory.mktemp("fp16"))
-    return found
+def trained(tmp_path_factory):
+    return processes.run(2, train_all, scratch=tmp_path_factory.mktemp("fp16"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"stage {case[0]}, {case[1]} accumulated in {case[2]}")
-def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_float64(
-    case: tuple[int, int, str], trained: dict[Any, Trained]
-) -> None:
+def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_float64(case, trained):
     found = trained[case]
     # 2**8; doubled after three steps without an overflow and the next one, halved by one, and doubled again likewise.
     assert found.scales == [[256, 256, 256, 512, 256, 256, 256, 256, 512]] * 2
@@ -92,10 +89,10 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_the_rest_is_that_of_f
     assert training.difference(found.exp_avg, wanted["exp_avg"]) < 0.006  # micro-batches are added up in 16 bits
 
 
-def test_the_loss_scale_s_floor_is_named() -> None:
+def test_the_loss_scale_s_floor_is_named():
     scaler = DynamicLossScaler(4.0, 2.0, 3, 4.0, 1, False, dtype=torch.float16)
-    optimizer: Any = SimpleNamespace(loss_scaler=scaler, step=lambda closure: None)
-    engine: Any = SimpleNamespace(zero_optimization_stage=lambda: 1, fp16_enabled=lambda: True, optimizer=optimizer)
+    optimizer = SimpleNamespace(loss_scaler=scaler, step=lambda closure: None)
+    engine = SimpleNamespace(zero_optimization_stage=lambda: 1, fp16_enabled=lambda: True, optimizer=optimizer)
     workarounds.grow_loss_scale_after_step(engine)
     with pytest.raises(workarounds.LossScaleAtFloor, match=r"^4$"):
         optimizer._update_scale(True)

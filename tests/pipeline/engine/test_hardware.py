@@ -26,7 +26,7 @@ def too_old() -> None:
 
 
 @pytest.fixture(autouse=True)
-def torch_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def torch_without_gpu(monkeypatch):
     for name in ("DS_ACCELERATOR", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -38,14 +38,14 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch, directory: Path, gpus: int, drive
     monkeypatch.setenv("PATH", f"{nvidia_smi(directory, gpus, driver)}:{os.environ['PATH']}")
 
 
-def test_the_error_names_driver_build_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_names_driver_build_and_remedy(monkeypatch, tmp_path):
     with_gpus(monkeypatch, tmp_path, 2, "535.104.05")
     said = r"2 GPUs \(driver 535.104.05\), and torch .*\(built for CUDA 13.0\) cannot use .*too old.*DS_ACCELERATOR=cpu"
     with pytest.raises(UserError, match=said):
         detect_hardware()
 
 
-def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_nvidia_smi_counts(monkeypatch):
     monkeypatch.setattr("pipeline.engine.hardware.gpus_of_driver", list)
     monkeypatch.setattr("pipeline.engine.hardware.has_gpu_device", lambda: True)
     with pytest.raises(UserError, match="this host has /dev/nvidia0, and torch"):
@@ -56,7 +56,7 @@ def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> 
     ("devices", "expected"),
     [([], "0 cpu 2"), (["nvidia0", "nvidiactl", "nvidia-caps"], "1 - 1"), (["nvidia0", "nvidia1"], "2 - 2")],
 )
-def test_make_trains_on_the_processor_only_without_a_gpu(tmp_path: Path, devices: list[str], expected: str) -> None:
+def test_make_trains_on_the_processor_only_without_a_gpu(tmp_path, devices, expected):
     for name in devices:
         (tmp_path / name).touch()
     rule = "told: ; @echo $(GPUS) $${DS_ACCELERATOR--} $(RANKS)"
@@ -66,7 +66,7 @@ def test_make_trains_on_the_processor_only_without_a_gpu(tmp_path: Path, devices
     assert ended.stdout.split() == expected.split()
 
 
-def test_where_torch_uses_what_is_asked_for_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_torch_uses_what_is_asked_for_nothing_is_wrong(monkeypatch, tmp_path):
     monkeypatch.setattr("pipeline.engine.hardware.has_gpu_device", lambda: False)
     with_gpus(monkeypatch, tmp_path, 0, "")
     check_gpus_are_usable()
@@ -84,9 +84,7 @@ def test_where_torch_uses_what_is_asked_for_nothing_is_wrong(monkeypatch: pytest
     ("variables", "cores", "threads"),
     [({}, 64, 32), ({"LOCAL_SIZE": "8"}, 64, 8), ({"LOCAL_WORLD_SIZE": "8"}, 4, 1)],
 )
-def test_the_ranks_of_a_host_share_its_cores_for_compiling(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], cores: int, threads: int
-) -> None:
+def test_the_ranks_of_a_host_share_its_cores_for_compiling(monkeypatch, variables, cores, threads):
     for name in ("LOCAL_SIZE", "LOCAL_WORLD_SIZE", "TORCHINDUCTOR_COMPILE_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -101,7 +99,7 @@ def test_the_ranks_of_a_host_share_its_cores_for_compiling(
 
 
 @pytest.mark.parametrize("is_native", [False, True])
-def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, is_native: bool) -> None:
+def test_emulated_bf16_does_not_count(monkeypatch, is_native):
     """torch's own `is_bf16_supported` answers yes on a V100, where bf16 is emulated."""
     accelerator = SimpleNamespace(
         device_name=lambda: "cuda", is_fp16_supported=lambda: True, is_bf16_supported=lambda: True
@@ -122,15 +120,13 @@ def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, is_native
 
 
 @pytest.mark.parametrize(("given", "becomes"), [("CPU", "cpu"), ("Cuda", "cuda"), ("cpu", "cpu"), ("", None)])
-def test_the_accelerator_is_read_without_capitals(
-    monkeypatch: pytest.MonkeyPatch, given: str, becomes: str | None
-) -> None:
+def test_the_accelerator_is_read_without_capitals(monkeypatch, given, becomes):
     monkeypatch.setenv("DS_ACCELERATOR", given)
     check_accelerator()
     assert os.environ.get("DS_ACCELERATOR") == becomes
 
 
-def test_an_unknown_accelerator_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_accelerator_is_one_line(monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "gpu7")
     with pytest.raises(UserError, match="DS_ACCELERATOR is 'gpu7', neither cpu nor cuda; correct it, or unset it"):
         check_accelerator()

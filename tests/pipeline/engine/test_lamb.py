@@ -66,7 +66,7 @@ def train_all(cases: list[Case]) -> dict[Case, Outcome]:
     return outcomes
 
 
-def test_first_step_by_hand() -> None:
+def test_first_step_by_hand():
     # w = (3, 4), g = (1, -2), lr 0.1, wd 0.01:
     # m = 0.1 g = (0.1, -0.2); v = 0.001 g^2 = (0.001, 0.004); m / sqrt(v) = (3.1622777, -3.1622777)
     # u = (3.1622777 + 0.03, -3.1622777 + 0.04) = (3.1922777, -3.1222777) (eps 1e-6 moves the fifth digit)
@@ -97,7 +97,7 @@ def test_first_step_by_hand() -> None:
         (1000.0, 1.0, 0.0, 900.0),
     ],
 )
-def test_trust_ratio_at_the_edges(weight: float, gradient: float, decay: float, moved: float) -> None:
+def test_trust_ratio_at_the_edges(weight, gradient, decay, moved):
     parameter = nn.Parameter(torch.tensor([weight]))
     lamb = Lamb([parameter], lr=0.1, weight_decay=decay)
     parameter.grad = torch.tensor([gradient])
@@ -105,7 +105,7 @@ def test_trust_ratio_at_the_edges(weight: float, gradient: float, decay: float, 
     assert parameter.item() == pytest.approx(moved, rel=1e-5)
 
 
-def test_norms_of_large_tensors_are_exact() -> None:
+def test_norms_of_large_tensors_are_exact():
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn(size, generator=generator) for size in (5_000_001, 3, 1 << 16)]
     wanted = [tensor.double().square().sum().item() for tensor in tensors]
@@ -117,7 +117,7 @@ def place(name: str, flat: Tensor, offset: int, length: int) -> TensorSlice:
     return TensorSlice(name, (length,), 0, 0, length, flat, offset)
 
 
-def test_pieces_of_a_flat_buffer_are_tensors_and_padding_is_left_alone() -> None:
+def test_pieces_of_a_flat_buffer_are_tensors_and_padding_is_left_alone():
     torch.manual_seed(0)
     first, second = torch.randn(5), torch.randn(3)
     gradients = [torch.randn(5), torch.randn(3)]
@@ -140,7 +140,7 @@ def test_pieces_of_a_flat_buffer_are_tensors_and_padding_is_left_alone() -> None
     assert in_flat.last_trust_ratios[2] == 1.0
 
 
-def test_a_parameter_it_was_not_told_of_is_an_error() -> None:
+def test_a_parameter_it_was_not_told_of_is_an_error():
     known, unknown = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     lamb = Lamb([known, unknown])
     lamb.attach([place("known", known, 0, 2)], None)
@@ -149,7 +149,7 @@ def test_a_parameter_it_was_not_told_of_is_an_error() -> None:
         lamb.step()
 
 
-def test_a_step_does_not_wait_for_the_device() -> None:
+def test_a_step_does_not_wait_for_the_device():
     model = training.SharedModel()
     lamb = Lamb(parameter_groups(model), lr=0.1)
     for _ in range(2):
@@ -174,7 +174,7 @@ class Tied(nn.Module):
         self.bias = nn.Parameter(torch.zeros(2))  # 2
 
 
-def test_groups_exclude_layer_norms_and_biases() -> None:
+def test_groups_exclude_layer_norms_and_biases():
     model = Tied()
     scaled, plain = parameter_groups(model, weight_decay=0.02)
     assert (scaled["weight_decay"], scaled["trust_ratio"]) == (0.02, True)
@@ -205,15 +205,15 @@ CASES = {
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda world: f"{world} ranks")
-def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def outcomes(request, tmp_path_factory):
     """(world, outcome of each case there)."""
     world = request.param
-    found: dict[Case, Outcome] = processes.run(world, train_all, CASES[world], scratch=tmp_path_factory.mktemp("lamb"))
+    found = processes.run(world, train_all, CASES[world], scratch=tmp_path_factory.mktemp("lamb"))
     return world, found
 
 
 @pytest.mark.slow
-def test_fp32_is_the_same_on_every_stage_and_world(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+def test_fp32_is_the_same_on_every_stage_and_world(outcomes):
     _, found = outcomes
     wanted = training.reference(STEPS)
     start = training.reference(0)["weight"]
@@ -226,7 +226,7 @@ def test_fp32_is_the_same_on_every_stage_and_world(outcomes: tuple[int, dict[Cas
 
 
 @pytest.mark.slow
-def test_a_lamb_that_takes_a_slice_for_a_tensor_is_far_off(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+def test_a_lamb_that_takes_a_slice_for_a_tensor_is_far_off(outcomes):
     _, found = outcomes
     wanted = training.reference(STEPS)["weight"]
     for case, outcome in found.items():
@@ -244,7 +244,7 @@ BOUND = 3 * 0.18 * 0.19
 
 
 @pytest.mark.slow
-def test_bf16_weights_follow_fp32_masters(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+def test_bf16_weights_follow_fp32_masters(outcomes):
     world, found = outcomes
     wanted = training.reference(STEPS, parts=world, dtype=torch.bfloat16)
     for case, outcome in found.items():
@@ -255,7 +255,7 @@ def test_bf16_weights_follow_fp32_masters(outcomes: tuple[int, dict[Case, Outcom
 
 
 @pytest.mark.slow
-def test_ratios_are_those_of_the_named_tensors(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+def test_ratios_are_those_of_the_named_tensors(outcomes):
     _, found = outcomes
     wanted = found[Case(0)].trust_ratios
     scaled = {"embedding.weight", "projection.weight", "layer.weight", "back.weight", "scale", "unused.weight"}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -70,7 +69,7 @@ def refusal(stage: int, patch: Any) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_a_wrong_layout_is_refused_and_an_unknown_version_is_not(stage: int, tmp_path: Path) -> None:
+def test_a_wrong_layout_is_refused_and_an_unknown_version_is_not(stage, tmp_path):
     found = processes.run(2, refusals, stage, scratch=tmp_path)
     assert found.pop("right") == "deepspeed 0.99.1 is untried here; its buffers have passed the checks"
     old = found.pop("old")
@@ -99,5 +98,5 @@ def round_robin() -> str:
 
 
 @pytest.mark.slow
-def test_the_wrong_map_that_deepspeed_itself_has_is_refused(tmp_path: Path) -> None:
+def test_the_wrong_map_that_deepspeed_itself_has_is_refused(tmp_path):
     assert "would train wrongly: " in processes.run(3, round_robin, scratch=tmp_path)

@@ -1,6 +1,5 @@
 """The optimizers that a DeepSpeed JSON can name: who makes them, with which parameters, and torch's Adam under ZeRO."""
 
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -78,7 +77,7 @@ def groups() -> list[dict[str, Any]]:
         ("Adam", {"torch_adam": False, "adam_w_mode": False}, torch.optim.Adam, True),
     ],
 )
-def test_the_json_decides_whose_optimizer_it_is(kind: str, params: dict[str, Any], made: type, ratio: bool) -> None:
+def test_the_json_decides_whose_optimizer_it_is(kind, params, made, ratio):
     given = {"lr": 0.5, "betas": [0.8, 0.7], "eps": 0.25, "weight_decay": 0.125}
     config = {"optimizer": {"type": kind, "params": given | params}}
     optimizer = optimizers.make_optimizer(config, groups())
@@ -90,8 +89,8 @@ def test_the_json_decides_whose_optimizer_it_is(kind: str, params: dict[str, Any
 
 
 @pytest.mark.slow
-def test_adam_under_zero_is_adam_and_nothing_is_compiled(tmp_path: Path) -> None:
-    alone: list[dict[str, Tensor]] = processes.run(1, train_each, [0], scratch=tmp_path)
+def test_adam_under_zero_is_adam_and_nothing_is_compiled(tmp_path):
+    alone = processes.run(1, train_each, [0], scratch=tmp_path)
     found = processes.run(2, train_each, [0, 1, 2, 3], scratch=tmp_path)
     wanted = reference()
     for weights in alone + found:

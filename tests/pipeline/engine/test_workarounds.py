@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +80,7 @@ FIXED = "DeepSpeed has fixed this: remove the workaround from pipeline/engine/wo
 
 
 @pytest.mark.slow
-def test_a_start_compiles_nothing_and_leaves_nothing_in_shared_memory(tmp_path: Path) -> None:
+def test_a_start_compiles_nothing_and_leaves_nothing_in_shared_memory(tmp_path):
     program = "from pipeline.engine import workarounds; workarounds.init_distributed('gloo')"
     before = set(os.listdir("/dev/shm"))
     environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": "2"}
@@ -99,19 +98,18 @@ def test_a_start_compiles_nothing_and_leaves_nothing_in_shared_memory(tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def found_bugs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
-    found: dict[Any, Any] = processes.run(2, show_bugs, scratch=tmp_path_factory.mktemp("zero"))
-    return found
+def found_bugs(tmp_path_factory):
+    return processes.run(2, show_bugs, scratch=tmp_path_factory.mktemp("zero"))
 
 
 @pytest.mark.slow
-def test_bf16_at_stage_0_steps_before_training(found_bugs: dict[Any, Any]) -> None:
+def test_bf16_at_stage_0_steps_before_training(found_bugs):
     assert found_bugs["first step"] > 1e-3, FIXED
     assert found_bugs["first step mended"] == 0.0
 
 
 @pytest.mark.slow
-def test_bf16_at_stage_0_clips_as_stage_1_and_skips_a_step_that_is_not_finite(found_bugs: dict[Any, Any]) -> None:
+def test_bf16_at_stage_0_clips_as_stage_1_and_skips_a_step_that_is_not_finite(found_bugs):
     assert found_bugs["gradients times", math.inf] == (1, 0.0)
     skipped, change = found_bugs["gradients times", 1.0]
     assert skipped == 1
@@ -123,14 +121,14 @@ def test_bf16_at_stage_0_clips_as_stage_1_and_skips_a_step_that_is_not_finite(fo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_the_loss_scale_doubles_before_gradients_are_unscaled(stage: int, found_bugs: dict[Any, Any]) -> None:
+def test_the_loss_scale_doubles_before_gradients_are_unscaled(stage, found_bugs):
     wanted = training.reference(3, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
     assert training.difference(found_bugs["doubling", stage, True], wanted) < 0.01
     assert training.difference(found_bugs["doubling", stage, False], wanted) > 0.2, FIXED
 
 
 @pytest.mark.slow
-def test_the_norm_of_fp32_gradients_at_stage_0_is_inaccurate_and_not_kept(found_bugs: dict[Any, Any]) -> None:
+def test_the_norm_of_fp32_gradients_at_stage_0_is_inaccurate_and_not_kept(found_bugs):
     norm = 0.01 * math.sqrt(4_000_000 + 29 * 7)
     wanted = 0.01 * training.CLIP / (norm + 1e-6)
     clipped, told = found_bugs["clipped", True]
@@ -146,7 +144,7 @@ def test_the_norm_of_fp32_gradients_at_stage_0_is_inaccurate_and_not_kept(found_
 
 
 @pytest.mark.slow
-def test_fp16_at_stage_0_divides_by_a_scale_that_never_multiplied_the_loss(found_bugs: dict[Any, Any]) -> None:
+def test_fp16_at_stage_0_divides_by_a_scale_that_never_multiplied_the_loss(found_bugs):
     wanted = training.reference(1, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
     assert training.difference(found_bugs["fp16", 1], wanted) < 0.01
     assert training.difference(found_bugs["fp16", 0], wanted) > 0.5, FIXED

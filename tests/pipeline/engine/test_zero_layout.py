@@ -1,7 +1,6 @@
 """Where each tensor's elements lie in DeepSpeed's buffers."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,13 +44,13 @@ def write_all_coded(cases: list[tuple[int, str, dict[str, Any]]]) -> list[Any]:
 @pytest.mark.parametrize(
     "pieces", [[(0, 4), (6, 4)], [(0, 5), (4, 6)], [(0, 10), (0, 10)], [(0, 4), (4, 5)], [(0, 4), (4, 7)], []]
 )
-def test_cover_refuses_gaps_and_overlaps(pieces: list[tuple[int, int]]) -> None:
+def test_cover_refuses_gaps_and_overlaps(pieces):
     with pytest.raises(RuntimeError, match="do not hold each of the 10 elements of w exactly once"):
         zero_layout.check_cover("w", 10, pieces)
 
 
 @given(st.integers(0, 40), st.integers(1, 9))
-def test_owned_parts_of_a_whole_tensor_cover_it(elements: int, world: int) -> None:
+def test_owned_parts_of_a_whole_tensor_cover_it(elements, world):
     flat = torch.arange(elements, dtype=torch.float32)
     whole = TensorSlice("w", (elements,), 0, 0, elements, flat, 0)
     parts = [zero_layout.owned_part(whole, rank, world) for rank in range(world)]
@@ -73,7 +72,7 @@ ROUND_ROBIN = (2, "fp32", {"zero_optimization": {"round_robin_gradients": True}}
 
 
 @pytest.mark.slow
-def test_values_written_into_slices_are_in_the_model(tmp_path: Path) -> None:
+def test_values_written_into_slices_are_in_the_model(tmp_path):
     results = processes.run(3, write_all_coded, [*CODED, ROUND_ROBIN], scratch=tmp_path)
     for case, (found, wanted) in zip(CODED, results):
         assert training.difference(found, wanted) == 0.0, case

@@ -8,7 +8,6 @@ import torch
 from functorch.compile import make_boxed_func
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
-from torch.fx import GraphModule
 
 from benchmarks.shared.examples import batch_of, open_collator
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
@@ -52,34 +51,32 @@ def graphs_of(corpus: SimpleNamespace, batches: int, sharing: str = "all", dropo
     return COUNTERS["stats"]["unique_graphs"]
 
 
-def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_40_batches(corpus: SimpleNamespace) -> None:
+def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_40_batches(corpus):
     # The block in training, the block in evaluation, and the loss of a chunk in training.
     assert graphs_of(corpus, 40, chunked_loss=True) == 3
 
 
-def test_a_last_chunk_of_another_length_takes_one_more_graph(
-    corpus: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_last_chunk_of_another_length_takes_one_more_graph(corpus, monkeypatch):
     monkeypatch.setattr(heads, "CHUNK", 6)  # the predictions of two rows do not divide by it
     assert graphs_of(corpus, 6, chunked_loss=True, compile_backend="aot_eager") == 4
 
 
-def test_a_chunk_is_computed_again_by_the_graph_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_is_computed_again_by_the_graph_of_its_length(monkeypatch):
     """A GPU pads the logits of a graph by its length: those of another graph are not what the backward pass reads."""
     torch.compiler.reset()
     monkeypatch.setattr(heads, "CHUNK", 6)
-    runs: list[tuple[str, int]] = []  # the graph, and the length of the chunk
+    runs = []  # the graph, and the length of the chunk
 
-    def forward_graph(graph: GraphModule, inputs: list[Tensor]) -> Any:
+    def forward_graph(graph, inputs):
         name = f"graph {id(graph)}"
 
-        def run(*given: Any) -> Any:
+        def run(*given):
             runs.append((name, max(len(one) for one in given if isinstance(one, Tensor) and one.dtype == torch.int64)))
             return graph.forward(*given)
 
         return make_boxed_func(run)
 
-    backend: Any = aot_autograd(fw_compiler=forward_graph, bw_compiler=lambda graph, _: make_boxed_func(graph.forward))
+    backend = aot_autograd(fw_compiler=forward_graph, bw_compiler=lambda graph, _: make_boxed_func(graph.forward))
     execution = ExecutionOptions(compile=True, compile_backend=backend, chunked_loss=True)
     head = heads.MaskedTokenHead(
         AlbertConfig.preset("albert-tiny", initial_attention="random", embedding_size=4), execution
@@ -93,33 +90,29 @@ def test_a_chunk_is_computed_again_by_the_graph_of_its_length(monkeypatch: pytes
     assert len({name for name, _ in runs}) == len(set(runs)) == 2
 
 
-def test_flash_attention_takes_other_offsets_in_each_batch_without_another_graph(
-    corpus: SimpleNamespace, flash_on_processor: None
-) -> None:
+def test_flash_attention_takes_other_offsets_in_each_batch_without_another_graph(corpus, flash_on_processor):
     options = {"attention": "flash", "chunked_loss": True, "compile_backend": "aot_eager"}
     # For each number of offsets, of which there are few; and the loss.
     assert graphs_of(corpus, 20, dropout=0.0, **options) <= 2 * 3 + 1
 
 
 @pytest.mark.parametrize("what", ACTIVATION_CHECKPOINTING)
-def test_with_every_option_two_graphs_serve_all_layers_and_batches(corpus: SimpleNamespace, what: str) -> None:
+def test_with_every_option_two_graphs_serve_all_layers_and_batches(corpus, what):
     options = {"activation_checkpointing": what, "compile_backend": "aot_eager"}
     assert graphs_of(corpus, 3, "ffn", **options) == 2
 
 
 @pytest.mark.parametrize(("keep_contexts", "outputs"), [(False, 1), (True, 2)])
-def test_the_backward_pass_of_a_block_reads_a_gradient_of_each_output_that_is_used(
-    corpus: SimpleNamespace, keep_contexts: bool, outputs: int
-) -> None:
+def test_the_backward_pass_of_a_block_reads_a_gradient_of_each_output_that_is_used(corpus, keep_contexts, outputs):
     # A gradient that nothing else makes is zeros (B, S, H) in every layer.
     torch.compiler.reset()
     tangents = []
 
-    def count(graph: GraphModule, inputs: list[Tensor]) -> Any:
+    def count(graph, inputs):
         tangents.append(sum(node.op == "placeholder" and "tangent" in node.name for node in graph.graph.nodes))
         return make_boxed_func(graph.forward)
 
-    backend: Any = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=count)
+    backend = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=count)
     collator = open_collator(corpus.train)
     model = AlbertModel(config_of(collator), ExecutionOptions(compile=True, compile_backend=backend))
     inputs = to_device(batch_of(collator, 0, 2), CPU)
@@ -148,7 +141,7 @@ def model_and_labels(kind: str, collator: Collator, inputs: dict[str, Tensor]) -
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "distillation", "classification", "tokens", "spans"])
-def test_a_whole_model_is_one_graph_for_all_batches_and_can_be_exported(corpus: SimpleNamespace, kind: str) -> None:
+def test_a_whole_model_is_one_graph_for_all_batches_and_can_be_exported(corpus, kind):
     torch.compiler.reset()
     COUNTERS.clear()
     collator = open_collator(corpus.train)

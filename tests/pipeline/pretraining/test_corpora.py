@@ -87,7 +87,7 @@ def test_a_sentence_loss_without_both_labels_is_said_at_the_start(counts, object
 def test_shards_that_do_not_go_together_are_refused(monkeypatch, second, held_out, message):
     monkeypatch.setattr(resolving, "find_vocabulary", lambda directory: directory / "vocab")
     monkeypatch.setattr(resolving, "open_shards", lambda directory: Shards(**held_out))
-    corpora = Corpora((Path("first"), Path("second")), (Shards(), Shards(**second)), (1, 1))  # type: ignore[arg-type]
+    corpora = Corpora((Path("first"), Path("second")), (Shards(), Shards(**second)), (1, 1))
     if message is None:
         corpora.check_together([Path("third")])
     else:
@@ -96,9 +96,9 @@ def test_shards_that_do_not_go_together_are_refused(monkeypatch, second, held_ou
 
 
 def test_too_few_rows_for_a_share_of_a_batch_are_refused():
-    corpora = Corpora((Path("first"), Path("second")), (Shards(), Shards()), (1, 3))  # type: ignore[arg-type]
+    corpora = Corpora((Path("first"), Path("second")), (Shards(), Shards()), (1, 3))
     corpora.check_size(133)
     with pytest.raises(UserError, match="second holds 100 rows, fewer than its share of one batch, of 101"):
         corpora.check_size(134)
     with pytest.raises(UserError, match="first holds 100 rows, fewer than one batch of 101"):
-        Corpora((Path("first"),), (Shards(),), (1,)).check_size(101)  # type: ignore[arg-type]
+        Corpora((Path("first"),), (Shards(),), (1,)).check_size(101)

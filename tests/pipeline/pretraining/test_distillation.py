@@ -229,7 +229,7 @@ def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-7])
-def test_the_embeddings_fit_where_a_layer_norm_leaves_out_a_dimension(noise: float) -> None:
+def test_the_embeddings_fit_where_a_layer_norm_leaves_out_a_dimension(noise):
     """Rounding decides nothing: where it leaves a trace of the dimension, the fit is the same."""
     torch.manual_seed(0)
     inputs = torch.nn.functional.layer_norm(torch.randn(500, 8), (8,)).double()  # (N, I), the rows sum to 0
@@ -240,7 +240,7 @@ def test_the_embeddings_fit_where_a_layer_norm_leaves_out_a_dimension(noise: flo
     torch.testing.assert_close(found, best, rtol=0, atol=1e-6)
 
 
-def test_directions_without_words_are_the_first_axes() -> None:
+def test_directions_without_words_are_the_first_axes():
     config = AlbertConfig.preset(
         "albert-tiny", hidden_size=8, embedding_size=2, num_attention_heads=2, vocab_size=40, initial_attention="random"
     )

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ def flip_a_bit(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_damage_ends_the_run_with_one_line(corpus: Any, tmp_path: Path) -> None:
+def test_damage_ends_the_run_with_one_line(corpus, tmp_path):
     damaged = tmp_path / "damaged"
     shutil.copytree(corpus.train, damaged)
     flip_a_bit(damaged / SHARD)

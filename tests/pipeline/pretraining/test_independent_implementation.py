@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -158,18 +158,18 @@ class Trained(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def trained(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(corpus, tmp_path_factory):
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("independent")
     return Trained(train_this(corpus.train, folder), train_reference(corpus.train, folder / "reference"), folder)
 
 
-def test_every_step_has_the_same_losses(trained: Trained) -> None:
+def test_every_step_has_the_same_losses(trained):
     assert len(trained.ours) == STEPS
     np.testing.assert_allclose(trained.ours, trained.theirs, rtol=0, atol=TOLERANCE)
 
 
-def test_the_models_learned_and_end_equal(trained: Trained, corpus: Any) -> None:
+def test_the_models_learned_and_end_equal(trained, corpus):
     mlm = [loss for loss, _ in trained.theirs]
     assert sum(mlm[-5:]) < sum(mlm[:5]) - 1.0  # otherwise equal losses would say little
     ours, theirs = (held_out(trained.folder / name, corpus.held_out) for name in ("run/export", "reference"))

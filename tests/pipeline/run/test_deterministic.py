@@ -48,7 +48,7 @@ def command(corpus: Any, folder: Path, stage: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_deterministic_training_gives_the_same_bits_again(corpus: Any, tmp_path: Path) -> None:
+def test_deterministic_training_gives_the_same_bits_again(corpus, tmp_path):
     words = command(corpus, tmp_path, stage=3)
     ended, switches = processes.run(2, train, words, tmp_path, 4, scratch=tmp_path)
     assert [end.status for end in ended] == [0, EXIT_STOPPED, 0], ended

@@ -20,7 +20,7 @@ MODEL = "num_hidden_layers=1 hidden_size=16 num_attention_heads=2 intermediate_s
 
 
 @pytest.fixture(params=sorted(AFTER))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def place(request, tmp_path):
     return Path(shutil.copytree(RUNS / request.param, tmp_path / request.param))
 
 
@@ -33,7 +33,7 @@ def train_on(place: Path, *flags: str, status: int = 0) -> str:
     return str(ended.stdout + ended.stderr)
 
 
-def test_an_older_run_goes_on_as_its_own_version_would(place: Path) -> None:
+def test_an_older_run_goes_on_as_its_own_version_would(place):
     assert "resuming from step 3" in train_on(place)
     lines = map(json.loads, (place / "pretrained" / "metrics.jsonl").read_text().splitlines())
     losses = [line["loss"] for line in lines if line["split"] == "train" and line["step"] > 3]
@@ -42,7 +42,7 @@ def test_an_older_run_goes_on_as_its_own_version_would(place: Path) -> None:
     assert (written["format"], written["flags"]["seed"]) == (FORMAT, 3)
 
 
-def test_an_older_run_with_other_settings_is_refused(place: Path) -> None:
+def test_an_older_run_with_other_settings_is_refused(place):
     before = (place / "pretrained" / "settings.json").read_bytes()
     for flags, message in (
         (["--seed", "4"], "seed: 3 -> 4"),
@@ -53,7 +53,7 @@ def test_an_older_run_with_other_settings_is_refused(place: Path) -> None:
     assert (place / "pretrained" / "settings.json").read_bytes() == before
 
 
-def test_older_runs_and_exports_are_opened(place: Path) -> None:
+def test_older_runs_and_exports_are_opened(place):
     model = open_run(place / "pretrained").load()
     exported = huggingface.load(place / "pretrained" / "export")
     for name, tensor in exported.state_dict().items():
@@ -72,7 +72,7 @@ def test_older_runs_and_exports_are_opened(place: Path) -> None:
     assert len((place / "predicted.jsonl").read_text().splitlines()) == 5
 
 
-def test_an_older_run_is_fine_tuned_and_its_fine_tuning_is_resumed(place: Path) -> None:
+def test_an_older_run_is_fine_tuned_and_its_fine_tuning_is_resumed(place):
     files = ["--train-file", place / "texts.csv", "--dev-file", place / "texts.csv"]
     words = ["--task", "classification", "--init", place / "pretrained", *files, "--batch-size", "4"]
     words += ["--max-length", "32", "--steps", "2", "--output"]
@@ -84,7 +84,7 @@ def test_an_older_run_is_fine_tuned_and_its_fine_tuning_is_resumed(place: Path) 
     assert (place / "tuned" / "logits" / "dev.npz").exists()
 
 
-def test_an_unknown_format_is_one_line(place: Path) -> None:
+def test_an_unknown_format_is_one_line(place):
     path = place / "pretrained" / "settings.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT + 1}))
     assert f"has format {FORMAT + 1}, and this program reads 4 to {FORMAT}" in train_on(place, status=2)

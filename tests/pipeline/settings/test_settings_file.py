@@ -26,7 +26,7 @@ from tests.pipeline.records import finetune_settings, pretrain_settings, write
         ({"format": 4}, r"is no settings\.json of format 4"),
     ],
 )
-def test_settings_that_cannot_be_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be_are_named(tmp_path, changes, message):
     path = write(tmp_path, finetune_settings())
     assert read_settings(tmp_path) == finetune_settings()
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -34,7 +34,7 @@ def test_settings_that_cannot_be_are_named(tmp_path: Path, changes: dict[str, An
         read_settings(tmp_path)
 
 
-def test_flags_that_are_gone_are_left_out(tmp_path: Path) -> None:
+def test_flags_that_are_gone_are_left_out(tmp_path):
     settings = finetune_settings(pretraining=pretrain_settings())
     path = write(tmp_path, settings)
     content = json.loads(path.read_text())
@@ -55,7 +55,7 @@ def read_changed(tmp_path: Path, run: str, **changes: Any) -> Any:
     return read_settings(tmp_path)
 
 
-def test_a_pre_training_run_of_format_4_keeps_its_values(tmp_path: Path) -> None:
+def test_a_pre_training_run_of_format_4_keeps_its_values(tmp_path):
     masking = {"mask_probability": 0.2, "max_ngram": 1, "replace_with_mask": 0.0, "replace_with_random": 0.0}
     settings = read_changed(
         tmp_path, "pretrained", data=[["a", 3.0], ["b", 1.0]], masking=masking | {"scheme": "paper"},
@@ -75,7 +75,7 @@ def test_a_pre_training_run_of_format_4_keeps_its_values(tmp_path: Path) -> None
     }  # fmt: skip
 
 
-def test_a_fine_tuning_run_of_format_4_keeps_its_values(tmp_path: Path) -> None:
+def test_a_fine_tuning_run_of_format_4_keeps_its_values(tmp_path):
     before = json.loads((FORMAT_4 / "tuned" / "settings.json").read_text())
     assert read_changed(tmp_path, "tuned").hyperparameters == before["hyperparameters"]
     limits = {"doc_stride": 9, "max_query_length": 8, "max_answer_length": 7, "nbest": 6}

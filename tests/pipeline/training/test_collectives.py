@@ -58,7 +58,7 @@ def _by_control_group() -> bool:
     while frame is not None:
         if Path(frame.f_code.co_filename).match("pipeline/distributed/control.py"):
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 
@@ -107,10 +107,10 @@ Found = dict[tuple[int, int], tuple[Counts, int, int]]
 
 
 @pytest.fixture(scope="module")
-def found(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(corpus, tmp_path_factory):
     """What `count` gives, by (number of ranks, ZeRO stage)."""
     folder = tmp_path_factory.mktemp("collectives")
-    result: Found = {}
+    result = {}
     for world, rows in MICRO_BATCHES.items():
         runs = [Run(f"{stage} on {world}", world, rows, stage, flags=FLAGS) for stage in STAGES[world]]
         commands = [run.command(corpus, folder) for run in runs]
@@ -124,12 +124,12 @@ def total(counts: Counts, kind: str, phase: Phase, steps: range = range(STEPS + 
     return sum(one[kind] for (step, at), one in counts.items() if at == phase and step in steps)
 
 
-def test_the_counter_agrees_with_the_sequence_numbers_of_torch(found: Found) -> None:
+def test_the_counter_agrees_with_the_sequence_numbers_of_torch(found):
     for _, counted, numbered in found.values():
         assert counted == numbered > 0
 
 
-def test_the_table_of_the_plan_has_the_counted_collectives(found: Found) -> None:
+def test_the_table_of_the_plan_has_the_counted_collectives(found):
     """On the host their number depends neither on the stage nor on the ranks."""
     page = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
     told = {row[0]: int(row[1]) for row in re.findall(r"^\| (start|step|update|save) *\| (\d+) ", page, re.M)}
@@ -142,6 +142,6 @@ def test_the_table_of_the_plan_has_the_counted_collectives(found: Found) -> None
             assert total(counts, "device", "optimizer") == STEPS * told["update"] + 1
 
 
-def test_gradients_of_a_micro_step_take_as_many_sums_on_any_number_of_ranks(found: Found) -> None:
+def test_gradients_of_a_micro_step_take_as_many_sums_on_any_number_of_ranks(found):
     first, second = (total(found[world, 1][0], "device", "backward") for world in MICRO_BATCHES)
     assert first == second > 0

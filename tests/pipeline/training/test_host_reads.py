@@ -123,7 +123,7 @@ def _asker() -> str:
         if path.startswith(PACKAGES):
             package = next(package for package in PACKAGES if path.startswith(package))
             return f"{Path(package).name}/{path.removeprefix(package)}: {name}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return "unknown"
 
 
@@ -144,7 +144,7 @@ TRACED = 3
 
 
 @pytest.fixture(scope="module")
-def waits(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Waits]:
+def waits(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("waits")
     runs = [*STAGES, WHOLE, IN_SIX]
     found = processes.run(1, count_waits, [run.command(corpus, folder) for run in runs], scratch=folder)
@@ -152,7 +152,7 @@ def waits(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wa
 
 
 @pytest.mark.parametrize("run", STAGES, ids=lambda run: run.name)
-def test_only_deepspeed_s_checks_of_a_step_read_values(waits: dict[str, Waits], run: Run) -> None:
+def test_only_deepspeed_s_checks_of_a_step_read_values(waits, run):
     steps = waits[run.name].reads
     assert len(steps) == LONG
     for step, reads in enumerate(steps[TRACED if run.stage == 3 else 0 :]):
@@ -162,11 +162,11 @@ def test_only_deepspeed_s_checks_of_a_step_read_values(waits: dict[str, Waits], 
 
 
 @pytest.mark.parametrize("run", [*STAGES, WHOLE, IN_SIX], ids=lambda run: run.name)
-def test_nothing_synchronises_the_device(waits: dict[str, Waits], run: Run) -> None:
+def test_nothing_synchronises_the_device(waits, run):
     assert waits[run.name].synchronisations == 0
 
 
-def test_micro_steps_read_no_values(waits: dict[str, Waits]) -> None:
+def test_micro_steps_read_no_values(waits):
     """The number of values that a step reads from the device does not grow with its micro-steps."""
     assert len(waits[WHOLE.name].reads) == STEPS
     assert waits[IN_SIX.name].reads == waits[WHOLE.name].reads

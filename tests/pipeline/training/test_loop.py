@@ -56,7 +56,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(corpus, tmp_path_factory):
     made = tmp_path_factory.mktemp("runs")
     trained_models.export(made / "teacher", corpus.vocabulary)
     return made
@@ -66,11 +66,11 @@ Ends = Callable[[Run], Ended]
 
 
 @pytest.fixture(scope="module")
-def ended(corpus: Any, folder: Path) -> Ends:
+def ended(corpus, folder):
     """A function that returns how a run ended. The first call for a number of ranks makes all its runs."""
-    found: dict[str, Ended] = {}
+    found = {}
 
-    def end_of(run: Run) -> Ended:
+    def end_of(run):
         if run.name not in found:
             runs = [other for other in RUNS if (other.world, other.later) == (run.world, run.later)]
             for other in runs:
@@ -95,7 +95,7 @@ MASKING = MaskingSettings()
 def reader(corpus: Any, directory: Path, objective: str) -> Collator:
     shards = open_shards(directory)
     continues = load_vocabulary(corpus.train / "spiece.model").continues_word
-    return Collator(shards, BatchShape.of(shards, masking=MASKING), continues, objective, seed=0, masking=MASKING)  # type: ignore[arg-type]
+    return Collator(shards, BatchShape.of(shards, masking=MASKING), continues, objective, seed=0, masking=MASKING)
 
 
 MEANS = (
@@ -110,7 +110,7 @@ MEANS = (
 
 
 @pytest.mark.parametrize(("alone", "run"), ALIKE, ids=lambda run: run.name)
-def test_how_it_runs_does_not_change_what_it_computes(ended: Ends, folder: Path, alone: Run, run: Run) -> None:
+def test_how_it_runs_does_not_change_what_it_computes(ended, folder, alone, run):
     for made in (alone, run):
         assert ended(made).status == 0, ended(made).stderr
     check_equal(folder, alone, run)
@@ -129,7 +129,7 @@ def check_equal(folder: Path, alone: Run, run: Run) -> None:
                 assert found.get(name) == record.get(name), (split, name)
 
 
-def test_flash_attention_changes_nothing_at_any_stage(ended: Ends, folder: Path, corpus: Any) -> None:
+def test_flash_attention_changes_nothing_at_any_stage(ended, folder, corpus):
     assert ended(SPLITS[0]).status == 0
     runs = [Run(f"flash at stage {stage}", stage=stage) for stage in (1, 2, 3)]
     ends = processes.run(2, run_with_flash, [run.command(corpus, folder) for run in runs], scratch=folder)
@@ -144,7 +144,7 @@ def gradients(tag: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("run", UNEVEN_SPLITS, ids=lambda run: run.name)
-def test_the_gradients_of_an_uneven_batch_are_those_of_one_rank(ended: Ends, folder: Path, run: Run) -> None:
+def test_the_gradients_of_an_uneven_batch_are_those_of_one_rank(ended, folder, run):
     """Of the first two steps, whose weights are the same. A key's bias has a gradient of zero, up to rounding."""
     for made in (SPLITS[0], run):
         assert ended(made).status == 0, ended(made).stderr
@@ -155,13 +155,13 @@ def test_the_gradients_of_an_uneven_batch_are_those_of_one_rank(ended: Ends, fol
         assert (found[name] - gradient).norm() <= 1e-5 * max(gradient.norm(), 1e-4 * whole), name
 
 
-def test_deepspeed_prints_no_memory(ended: Ends) -> None:
+def test_deepspeed_prints_no_memory(ended):
     end = ended(SUMMED_IN_FP32)
     assert (end.status, end.stdout.partition(":")[0]) == (0, "model"), end.stderr
     assert "GB" not in end.stdout
 
 
-def test_a_run_says_what_its_empty_rows_cost(ended: Ends, folder: Path) -> None:
+def test_a_run_says_what_its_empty_rows_cost(ended, folder):
     run = UNEVEN_SPLITS[0]
     said = ended(run).stdout
     assert "batch: 12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation); 10 steps = " in said
@@ -171,12 +171,12 @@ def test_a_run_says_what_its_empty_rows_cost(ended: Ends, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("run", "kept"), [(STANDING, [10, 8]), (UNEVEN[0], [10, 8, 6, 4, 2])], ids=["two", "five"])
-def test_as_many_checkpoints_are_kept_as_the_flag_says(ended: Ends, folder: Path, run: Run, kept: list[int]) -> None:
+def test_as_many_checkpoints_are_kept_as_the_flag_says(ended, folder, run, kept):
     assert ended(run).status == 0, ended(run).stderr
     assert [step_of(tag) for tag in tags(folder / run.directory / "checkpoints")] == kept
 
 
-def test_time_ends_schedule_and_run(corpus: Any, folder: Path) -> None:
+def test_time_ends_schedule_and_run(corpus, folder):
     """By a clock that goes on by the same time at each look, so that the speed of the machine does not matter."""
     (end,) = processes.run(1, run_by_a_counted_clock, [TIMED.command(corpus, folder)], 0.05, scratch=folder)
     assert end.status == 0, end.stderr
@@ -205,7 +205,7 @@ def on_a_disk_that_fills_up(run: Run, folder: Path, corpus: Any, *steps: int) ->
     return place, processes.run(1, run_on_a_disk_that_fills_up, command, place, *steps, scratch=folder)
 
 
-def test_a_disk_that_stays_full_ends_the_run(folder: Path, corpus: Any) -> None:
+def test_a_disk_that_stays_full_ends_the_run(folder, corpus):
     """No save succeeds: those of steps 2, 4 and 6 fail."""
     _, end = on_a_disk_that_fills_up(UNEVEN[0], folder, corpus, 2, STEPS + 1)
     assert end.status == 1
@@ -215,7 +215,7 @@ def test_a_disk_that_stays_full_ends_the_run(folder: Path, corpus: Any) -> None:
     assert line.endswith("goes on from the beginning")
 
 
-def test_a_full_disk_fails_saves_and_records_but_not_the_run(ended: Ends, folder: Path, corpus: Any) -> None:
+def test_a_full_disk_fails_saves_and_records_but_not_the_run(ended, folder, corpus):
     """From the second of the five saves to the fourth nothing can be written, neither checkpoints nor records."""
     run = UNEVEN[0]
     assert ended(run).status == 0
@@ -254,7 +254,7 @@ def means(model: Any, source: Collator, epochs: list[int], rows: list[int], task
     }
 
 
-def test_logged_means_are_those_of_the_rows(ended: Ends, folder: Path, corpus: Any) -> None:
+def test_logged_means_are_those_of_the_rows(ended, folder, corpus):
     assert ended(STANDING).status == 0, ended(STANDING).stderr
     model = open_run(folder / STANDING.name).load()
     source, so_far = reader(corpus, corpus.train, "sop"), 0
@@ -270,9 +270,7 @@ def test_logged_means_are_those_of_the_rows(ended: Ends, folder: Path, corpus: A
 
 
 @pytest.mark.parametrize("run", UNEVEN, ids=lambda run: run.name)
-def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(
-    ended: Ends, folder: Path, corpus: Any, run: Run
-) -> None:
+def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(ended, folder, corpus, run):
     """The micro-batches of the ranks do not divide the held-out rows. Each row counts once, for both tasks."""
     assert ended(run).status == 0
     model = open_run(folder / run.directory).load()
@@ -291,7 +289,7 @@ def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(
 
 
 @pytest.mark.parametrize("run", OBJECTIVES, ids=lambda run: run.name)
-def test_other_objectives_sharing_and_optimizers(ended: Ends, folder: Path, run: Run) -> None:
+def test_other_objectives_sharing_and_optimizers(ended, folder, run):
     assert ended(run).status == 0
     assert {"config.json", "tokenizer.json"} <= {path.name for path in (folder / run.directory / "export").iterdir()}
     training = records(folder, run, "train")
@@ -299,7 +297,7 @@ def test_other_objectives_sharing_and_optimizers(ended: Ends, folder: Path, run:
     assert ("trust_ratios" in training[-1]) == (run.name == "nsp")
 
 
-def test_overflows_are_counted_logged_and_explained_once(ended: Ends, folder: Path) -> None:
+def test_overflows_are_counted_logged_and_explained_once(ended, folder):
     end = ended(OVERFLOWING)
     assert end.status == 0, end.stderr
     training = records(folder, OVERFLOWING, "train")
@@ -313,7 +311,7 @@ def test_overflows_are_counted_logged_and_explained_once(ended: Ends, folder: Pa
     assert training[-1]["mlm_loss"] < training[0]["mlm_loss"]
 
 
-def test_a_loss_scale_at_its_floor_ends_the_run(ended: Ends) -> None:
+def test_a_loss_scale_at_its_floor_ends_the_run(ended):
     end = ended(AT_ITS_FLOOR)
     assert end.status == 1
     (line,) = end.stderr.splitlines()
@@ -321,7 +319,7 @@ def test_a_loss_scale_at_its_floor_ends_the_run(ended: Ends) -> None:
     assert "--precision bf16" in line
 
 
-def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended: Ends, folder: Path) -> None:
+def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended, folder):
     end = ended(DIVERGING)
     assert end.status == 1
     (line,) = end.stderr.splitlines()

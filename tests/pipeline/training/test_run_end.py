@@ -5,7 +5,6 @@ import random
 import signal
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -82,13 +81,13 @@ def stop_signals(received: int | None = None) -> StopSignals:
     ],
 )
 def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
-    rank: int, received: int | None, others: list[float], stop_signal: int | None, writers: float, progress: float
-) -> None:
-    control: Any = OtherRanks(rank, others)
+    rank, received, others, stop_signal, writers, progress
+):
+    control = OtherRanks(rank, others)
     clock = SimpleNamespace(seconds=lambda: 0.0)
-    run: Any = SimpleNamespace(control=control, is_rank_0=control.rank == 0, enter=lambda phase: None, clock=clock)
-    task: Any = SimpleNamespace(label_counts=lambda micro_batches: LabelCounts(3.0, 1.0))
-    deadline: Any = SimpleNamespace(progress=lambda step, seconds: 0.5)
+    run = SimpleNamespace(control=control, is_rank_0=control.rank == 0, enter=lambda phase: None, clock=clock)
+    task = SimpleNamespace(label_counts=lambda micro_batches: LabelCounts(3.0, 1.0))
+    deadline = SimpleNamespace(progress=lambda step, seconds: 0.5)
     step = NextStep(run, task, stop_signals(received), deadline, iter([["batch"]]))
     step.begin(0, is_writing=True)
     micro_batches, agreed = step.take()
@@ -96,7 +95,7 @@ def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
     assert agreed == Agreement(stop_signal, LabelCounts(7.0, 2.0), writers, progress)
 
 
-def test_what_the_end_takes_is_set_aside() -> None:
+def test_what_the_end_takes_is_set_aside():
     limit = Deadline(1.0, 1000, save_seconds=10.0)
     assert limit.progress(0, 1787.5) == pytest.approx(1787.5 / 3562.5)  # 3600 - 1.25 * 3 * 10
     for work, seconds in (("save", 40.0), ("evaluation", 100.0), ("step", 12.0), ("step", 3.0)):
@@ -108,11 +107,11 @@ def test_what_the_end_takes_is_set_aside() -> None:
     assert limit.progress(3, 3155.0) == 1.0
 
 
-def test_a_limit_that_is_too_short_for_anything_makes_one_step() -> None:
+def test_a_limit_that_is_too_short_for_anything_makes_one_step():
     assert Deadline(0.001, 1000, save_seconds=10**4).progress(0, 0.0) == 1.0
 
 
-def test_without_a_limit_there_is_no_progress() -> None:
+def test_without_a_limit_there_is_no_progress():
     assert Deadline(None, 1000, save_seconds=10.0).progress(500, 10**9) == 0.0
 
 
@@ -148,7 +147,7 @@ def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[fl
 
 
 @given(hours=st.floats(0.5, 3.0), seed=st.integers(0, 1000))
-def test_schedule_and_last_save_end_in_time(hours: float, seed: int) -> None:
+def test_schedule_and_last_save_end_in_time(hours, seed):
     steps = 10_000
     trained, saved, rates = ended_at(hours, steps, seed)
     assert saved <= 3600 * hours
@@ -158,7 +157,7 @@ def test_schedule_and_last_save_end_in_time(hours: float, seed: int) -> None:
     assert rates[-1] > 0.0
 
 
-def test_a_run_that_its_steps_end_first_has_its_own_schedule() -> None:
+def test_a_run_that_its_steps_end_first_has_its_own_schedule():
     _, _, rates = ended_at(hours=10.0, steps=100, seed=0)
     assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]
 
@@ -166,7 +165,7 @@ def test_a_run_that_its_steps_end_first_has_its_own_schedule() -> None:
 def make_divergence() -> tuple[Divergence, TrainingRun]:
     """That of one of two ranks; the other one says nothing."""
     control: Any = SimpleNamespace(rank=0, world_size=2, sum=lambda values: list(map(float, values)))
-    run = TrainingRun(SimpleNamespace(), control, SimpleNamespace(device="cpu"), TrainState())  # type: ignore[arg-type]
+    run = TrainingRun(SimpleNamespace(), control, SimpleNamespace(device="cpu"), TrainState())
     return Divergence(run), run
 
 
@@ -178,7 +177,7 @@ def train(divergence: Divergence, run: TrainingRun, losses: list[float]) -> None
         divergence.end_step()
 
 
-def test_a_loss_that_stays_non_finite_ends_the_run() -> None:
+def test_a_loss_that_stays_non_finite_ends_the_run():
     divergence, run = make_divergence()
     train(divergence, run, [math.nan] * (NON_FINITE_STEPS - 1) + [1.0])
     train(divergence, run, [-math.inf] * (NON_FINITE_STEPS - 1))
@@ -192,12 +191,12 @@ def test_a_loss_that_stays_non_finite_ends_the_run() -> None:
     ("checksums", "ranks"),
     [(["a"], []), (["a", "a"], []), (["a", "b"], [0, 1]), (["a", "b", "a"], [1]), (["a", "b", "c", "b", "b"], [0, 2])],
 )
-def test_the_majority_is_right(checksums: list[str], ranks: list[int]) -> None:
+def test_the_majority_is_right(checksums, ranks):
     assert differing_ranks(checksums) == ranks
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save(corpus: Any, tmp_path: Path) -> None:
+def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save(corpus, tmp_path):
     flags = ("--steps", "6", "--log-interval", "1", "--eval-interval", "100")
     runs = [Run(f"at stage {stage}", 2, 3, stage, flags=flags, precision="bf16") for stage in (0, 2)]
     commands = [run.command(corpus, tmp_path) for run in runs]
@@ -208,7 +207,7 @@ def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save(corpus: Any, 
         assert [tag.name for tag in tags(tmp_path / run.name / "checkpoints")] == ["step-00000002"]
 
 
-def test_the_hours_of_a_branch_are_for_its_own_steps() -> None:
+def test_the_hours_of_a_branch_are_for_its_own_steps():
     """It begins at step 9,000 of 10,000, and its hour passes evenly."""
     deadline = Deadline(1.0, 10_000, save_seconds=0.0, first=9000)
     for part in (0.0, 0.25, 0.5, 0.9):

@@ -12,7 +12,7 @@ PEAK = 0.00176
 
 
 @pytest.mark.parametrize("warmup", [0, 7])
-def test_a_linear_warmup_and_decay_is_that_of_transformers(warmup: int) -> None:
+def test_a_linear_warmup_and_decay_is_that_of_transformers(warmup):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
     theirs = transformers.get_linear_schedule_with_warmup(optimizer, warmup, 30)
     ours = schedule.from_config({"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}}, PEAK, warmup, 30)
@@ -24,7 +24,7 @@ def test_a_linear_warmup_and_decay_is_that_of_transformers(warmup: int) -> None:
 
 @pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
 @pytest.mark.parametrize(("warmup", "decay"), [(0, 12), (7, 5), (3, 0), (10, 20)])
-def test_a_stable_rate_with_a_decay_is_that_of_transformers(shape: str, warmup: int, decay: int) -> None:
+def test_a_stable_rate_with_a_decay_is_that_of_transformers(shape, warmup, decay):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
     theirs = transformers.get_wsd_schedule(optimizer, warmup, decay, 30, decay_type=shape, min_lr_ratio=0.0)
     params = {"decay_num_steps": decay, "decay_type": shape}
@@ -42,7 +42,7 @@ def test_a_stable_rate_with_a_decay_is_that_of_transformers(shape: str, warmup: 
         ("1-sqrt", [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.2928932188134524, 0.1339745962155614]),
     ],
 )
-def test_a_stable_rate_with_a_decay_by_hand(shape: str, rates: list[float]) -> None:
+def test_a_stable_rate_with_a_decay_by_hand(shape, rates):
     block = {"type": "WarmupStableDecay", "params": {"decay_num_steps": 4, "decay_type": shape}}
     rate = schedule.from_config(block, 1.0, 2, 10)
     assert [rate(step) for step in range(10)] == pytest.approx(rates, rel=1e-12)
@@ -55,7 +55,7 @@ def test_a_stable_rate_with_a_decay_by_hand(shape: str, rates: list[float]) -> N
         ({"decay_steps": 4}, "decay_steps is not a parameter"),
     ],
 )
-def test_a_stable_rate_refuses(params: dict[str, object], message: str) -> None:
+def test_a_stable_rate_refuses(params, message):
     with pytest.raises(UserError, match=message):
         schedule.from_config({"type": "WarmupStableDecay", "params": params}, 1.0, 2, 10)
 
@@ -125,7 +125,7 @@ def test_what_a_block_cannot_mean_is_refused(block, words):
         schedule.from_config(block, 0.01, None, 100)
 
 
-def test_a_rate_that_fp32_cannot_hold_is_refused() -> None:
+def test_a_rate_that_fp32_cannot_hold_is_refused():
     for block, peak in ((None, 1e308), ({"type": "WarmupLR", "params": {"warmup_max_lr": 1e39}}, 0.1)):
         with pytest.raises(UserError, match="is larger than any number in fp32; lower it"):
             schedule.from_config(block, peak, 1, 10)

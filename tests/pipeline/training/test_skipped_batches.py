@@ -3,7 +3,6 @@
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +39,7 @@ def go_back(command: list[str], run: Path, undisturbed: list[str]) -> list[Ended
 
 
 @pytest.mark.slow
-def test_the_recipe_ends_as_a_run_that_has_left_the_batches_out_from_the_beginning(corpus: Any, tmp_path: Path) -> None:
+def test_the_recipe_ends_as_a_run_that_has_left_the_batches_out_from_the_beginning(corpus, tmp_path):
     run, undisturbed = tmp_path / BACK.name, tmp_path / UNDISTURBED.name
     commands = BACK.command(corpus, tmp_path), run, UNDISTURBED.command(corpus, tmp_path)
     ends = processes.run(1, go_back, *commands, scratch=tmp_path)

@@ -2,7 +2,7 @@
 
 import math
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def batch(*values: float) -> MeterSums:
     return MeterSums(*(torch.tensor(float(value)) for value in values))
 
 
-def test_a_meter_continues_from_earlier_totals() -> None:
+def test_a_meter_continues_from_earlier_totals():
     first, second = Meter(MeterSums, "cpu"), Meter(MeterSums, "cpu")
     first.add(batch(1, 2, 3, 4))
     first.add(batch(10, 20, 30, 40))
@@ -47,25 +47,25 @@ def test_a_meter_continues_from_earlier_totals() -> None:
 
 
 @pytest.mark.parametrize(("rank", "sums"), [(0, (1, 50, 5, 4)), (1, (0, 0, 0, 0))])
-def test_only_rank_0_continues_from_the_sums_of_a_checkpoint(rank: int, sums: tuple[float, ...]) -> None:
+def test_only_rank_0_continues_from_the_sums_of_a_checkpoint(rank, sums):
     """They are over all ranks: each rank's would count them again."""
-    settings: Any = None
-    control: Any = SimpleNamespace(rank=rank, world_size=2)
-    engine: Any = SimpleNamespace(device="cpu")
-    task: Any = SimpleNamespace(sums_kind=MeterSums, throughput=lambda: None)
+    settings = None
+    control = SimpleNamespace(rank=rank, world_size=2)
+    engine = SimpleNamespace(device="cpu")
+    task = SimpleNamespace(sums_kind=MeterSums, throughput=lambda: None)
     run = TrainingRun(settings, control, engine, TrainState(step=4, meter=[1.0, 50.0, 5.0, 4.0]))
     assert StepMetrics(run, task).meter.totals() == sums
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_batch_without_a_finite_loss_counts_its_tokens_and_rows_alone(loss: float) -> None:
+def test_a_batch_without_a_finite_loss_counts_its_tokens_and_rows_alone(loss):
     meter = Meter(MeterSums, "cpu")
     meter.add(batch(1, 2, 3, 4))
     meter.add(batch(loss, 20, 30, 40))
     assert meter.totals() == MeterSums(loss=1, tokens=22, rows=33, labels=4)
 
 
-def test_speeds_of_a_lap() -> None:
+def test_speeds_of_a_lap():
     speed = Throughput.of(XXLARGE, SHAPE, 8, "NVIDIA H200", "bf16")
     # 7.58 TFLOP forward and backward a row; 5760 rows in 10 s on 8 GPUs are 72 a second on each: 546 of 989 TFLOP/s.
     metrics = speed.metrics(tokens=2_000_000, rows=5760, lap=Lap(seconds=10.0, waiting=0.5))
@@ -84,8 +84,8 @@ def test_speeds_of_a_lap() -> None:
 
 
 @pytest.mark.parametrize(("device", "precision"), [("CPU", "bf16"), ("NVIDIA H100 PCIe", "bf16"), ("Tesla T4", "bf16")])
-def test_an_unknown_peak_is_left_out(device: str, precision: str) -> None:
-    speed = Throughput.of(XXLARGE, SHAPE, 1, device, precision)  # type: ignore[arg-type]
+def test_an_unknown_peak_is_left_out(device, precision):
+    speed = Throughput.of(XXLARGE, SHAPE, 1, device, precision)
     assert "peak_share" not in speed.metrics(1.0, 1.0, Lap(1.0, 0.0))
 
 
@@ -101,5 +101,5 @@ def test_an_unknown_peak_is_left_out(device: str, precision: str) -> None:
         ("CPU", None),
     ],
 )
-def test_gpus_are_known_by_their_drivers_names(name: str, kind: str | None) -> None:
+def test_gpus_are_known_by_their_drivers_names(name, kind):
     assert find_by_device_name(name) is (None if kind is None else GPUS[kind])

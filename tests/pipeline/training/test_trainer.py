@@ -1,7 +1,7 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.checkpoint.save_and_load import Saved, SaveFailed
-from pipeline.distributed.progress import Phase, get_progress
+from pipeline.distributed.progress import get_progress
 from pipeline.training import trainer as trainer_module
 from pipeline.training.evaluations import Evaluation
 from pipeline.training.trainer import Trainer
@@ -82,29 +82,27 @@ class Made(NamedTuple):
 
 
 @pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
+def make(monkeypatch):
     """Makes a trainer of two micro-steps a step, whose data ends with the run."""
-    metrics: Any = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
+    metrics = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
     monkeypatch.setattr(trainer_module, "to_device", lambda *_: {})
     monkeypatch.setattr(trainer_module, "Saver", MadeSaver)
     monkeypatch.setattr(trainer_module, "check_equal_weights", lambda run: None)
     monkeypatch.setattr(trainer_module, "StepMetrics", lambda *_: metrics)
     monkeypatch.setattr(trainer_module.schedule, "of_run", lambda settings: lambda number: number / 10)
 
-    def make_trainer(
-        step: int = 0, steps: int = 7, received: int | None = None, evaluates: bool = True, **settings: Any
-    ) -> Made:
+    def make_trainer(step=0, steps=7, received=None, evaluates=True, **settings):
         defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
         defaults |= {"execution": SimpleNamespace(compile=False), "milestones": (), "scored_on": ""}
         defaults |= {"starts_trained": False, "first_step": 0}
-        given: Any = SimpleNamespace(
+        given = SimpleNamespace(
             **(defaults | settings),
             steps=steps,
             engine=SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8),
             flags=SimpleNamespace(output=Path(), seed=0, max_hours=None),
             kept_checkpoints=1,
         )
-        engine: Any = Engine(
+        engine = Engine(
             device="cpu",
             backward=lambda loss: None,
             step=lambda: None,
@@ -112,9 +110,9 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
             optimizer=SimpleNamespace(param_groups=[{}]),
             module=torch.nn.Identity(),
         )
-        run = TrainingRun(given, OtherRanks(), engine, TrainState(step=step), clock=Clock())  # type: ignore[arg-type]
-        losses: list[float] = []  # of the steps to come; then 0
-        task: Any = SimpleNamespace(
+        run = TrainingRun(given, OtherRanks(), engine, TrainState(step=step), clock=Clock())
+        losses = []  # of the steps to come; then 0
+        task = SimpleNamespace(
             name="train",
             evaluates=evaluates,
             steps=lambda numbers: ([["a"], ["b"]] for _ in numbers),
@@ -126,20 +124,20 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
         recorder, phases = Recorder(), list[str]()
         enter = run.enter
 
-        def note(phase: Phase, micro_step: int = 0) -> None:
+        def note(phase, micro_step=0):
             enter(phase, micro_step)
             phases.extend({f"{phase} {get_progress().step}"} - set(phases[-1:]))
 
         monkeypatch.setattr(run, "enter", note)
         made = Trainer(run, task, stop_signals(received), [recorder])
-        return Made(made, recorder, made.saver, phases, losses)  # type: ignore[arg-type]
+        return Made(made, recorder, made.saver, phases, losses)
 
     get_progress().start_run()
     yield make_trainer
     get_progress().start_run()
 
 
-def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
+def test_the_moments_and_phases_of_a_run(make):
     """Steps 5 to 7: a save follows step 6, an evaluation and the last save step 7.
 
     The agreement on step 6 is begun within step 5, and the one on step 7 after the save. What comes before any step
@@ -160,21 +158,21 @@ def test_the_moments_and_phases_of_a_run(make: Callable[..., Made]) -> None:
     assert trainer.run.state.finished
 
 
-def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make: Callable[..., Made]) -> None:
+def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make):
     """All ranks know of the signal after step 2. The loss of that step is not finite, and that of step 3 is."""
     trainer, _, saves, _, losses = make(evaluates=False)
     losses[:] = [0.0, 0.0, math.nan]  # two of a step
     monkeypatched = trainer.signals
 
-    def receive(step: int) -> None:
+    def receive(step):
         monkeypatched.received = TERM
 
-    trainer.callbacks[0].on_step = receive  # type: ignore[method-assign]
+    trainer.callbacks[0].on_step = receive
     assert trainer.train() == TERM
     assert saves.made == [(3, True)]
 
 
-def test_a_resumed_run_whose_every_save_fails_ends_and_says_where_it_goes_on(make: Callable[..., Made]) -> None:
+def test_a_resumed_run_whose_every_save_fails_ends_and_says_where_it_goes_on(make):
     trainer, _, saves, _, _ = make(step=10, steps=19, save_interval=1, evaluates=False)
     saves.failing = set(range(11, 20))
     with pytest.raises(TrainingFailed, match=r"all 3 saves.* rank 0: no space.* goes on from step 10$"):
@@ -182,20 +180,20 @@ def test_a_resumed_run_whose_every_save_fails_ends_and_says_where_it_goes_on(mak
     assert [step for step, _ in saves.made] == [11, 12, 13]
 
 
-def test_a_run_that_has_saved_once_goes_on_without_saves(make: Callable[..., Made]) -> None:
+def test_a_run_that_has_saved_once_goes_on_without_saves(make):
     trainer, _, saves, _, _ = make(steps=9, save_interval=1, evaluates=False)
     saves.failing = {1, 2, *range(4, 9)}
     assert trainer.train() is None
     assert saves.made[-1] == (9, True)
 
 
-def test_a_stop_does_not_save_the_same_step_again(make: Callable[..., Made]) -> None:
+def test_a_stop_does_not_save_the_same_step_again(make):
     trainer, _, saves, _, _ = make(step=4, received=TERM, evaluates=False)
     assert trainer.train() == TERM
     assert saves.made == []
 
 
-def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callable[..., Made]) -> None:
+def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make):
     """As one that was killed before its export."""
     trainer, recorder, saves, phases, _ = make(step=5)
     trainer.run.state.finished = True
@@ -203,15 +201,15 @@ def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make: Callab
     assert (recorder.moments, phases, saves.made) == (["end"], [], [])
 
 
-def test_a_trial_without_a_finite_number_ends_the_run(make: Callable[..., Made]) -> None:
+def test_a_trial_without_a_finite_number_ends_the_run(make):
     trainer, _, saves, _, _ = make()
-    trainer.task.try_evaluation = lambda engine: (Evaluation({"loss": math.nan}, 0.5, "loss"), 0.1)  # type: ignore[method-assign]
+    trainer.task.try_evaluation = lambda engine: (Evaluation({"loss": math.nan}, 0.5, "loss"), 0.1)
     with pytest.raises(TrainingFailed, match="the held-out loss is nan after 0 steps"):
         trainer.train()
     assert saves.made == []
 
 
-def test_time_that_the_first_step_takes_to_compile_is_not_reserved_for_the_last(make: Callable[..., Made]) -> None:
+def test_time_that_the_first_step_takes_to_compile_is_not_reserved_for_the_last(make):
     trainer, *_ = make(execution=SimpleNamespace(compile=True))
     before = trainer.deadline.reserve
     trainer._end_step(60.0)
