@@ -11,6 +11,7 @@ import torch
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.engine import hardware
 from tests.pipeline.outcome import differences
+from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import Ended, run_each
 
@@ -30,26 +31,9 @@ def train(command: list[str], folder: Path, stop: int) -> tuple[list[Ended], dic
     }
 
 
-CONFIG = {
-    "train_batch_size": 8,
-    "train_micro_batch_size_per_gpu": 2,
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
-}
-
-
-def command(corpus: Any, folder: Path, stage: int) -> list[str]:
-    config = folder / "config.json"
-    config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage, "reduce_bucket_size": 5000}}))
-    return [
-        "--model", "albert-tiny", "--data", str(corpus.train), "--deepspeed_config", str(config), "--precision", "fp32",
-        "--steps", "6", "--log-interval", "2", "--save-interval", "2", "--model-args", "num_hidden_layers=2",
-        "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "attention_probs_dropout_prob=0.1",
-    ]  # fmt: skip
-
-
 @pytest.mark.slow
 def test_deterministic_training_gives_the_same_bits_again(corpus, tmp_path):
-    words = command(corpus, tmp_path, stage=3)
+    words = Run("run", stage=3, flags=("attention_probs_dropout_prob=0.1",)).command(corpus, tmp_path)
     ended, switches = processes.run(2, train, words, tmp_path, 4, scratch=tmp_path)
     assert [end.status for end in ended] == [0, EXIT_STOPPED, 0], ended
     assert all("deterministic algorithms" in end.stdout for end in ended)

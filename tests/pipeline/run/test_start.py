@@ -14,6 +14,7 @@ from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.outcome import differences
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
+from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import run_and_move
 
@@ -79,14 +80,8 @@ def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
 
 
 def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(corpus, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    command = [
-        "--model", "albert-tiny", "--data", corpus.train, "--eval-data", corpus.held_out, "--steps", "6",
-        "--deepspeed_config", tmp_path / "config.json", "--precision", "fp32",
-        "--log-interval", "2", "--eval-interval", "6", "--save-interval", "2",
-        "--model-args", "num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64",
-    ]  # fmt: skip
-    ended = processes.run(1, run_and_move, [str(word) for word in command], tmp_path, 4, scratch=tmp_path)
+    command = Run("run", 1, 12, flags=("--steps", "6", "--eval-interval", "6")).command(corpus, tmp_path)
+    ended = processes.run(1, run_and_move, command, tmp_path, 4, scratch=tmp_path)
     assert [end.status for end in ended] == [0, EXIT_STOPPED, 0, 0, 2, 1], ended
     assert not (tmp_path / "first").exists()
     for name, end in zip(("moved", "copied"), ended[2:4]):

@@ -15,10 +15,9 @@ from torch.distributed import distributed_c10d
 
 from pipeline.distributed.progress import Phase, count_collectives
 from pipeline.training.training_run import Callback, TrainingRun
-from tests.pipeline.training.test_loop import Run
+from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import added_callback
-from tests.pipeline.workers.runs import run_one
+from tests.pipeline.workers.added_callbacks import run_watched
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +30,11 @@ CAPTURED = ("all_gather_function", "reduce_scatter_function")
 Counts = dict[tuple[int, Phase], Counter[str]]
 
 
-class _Counting:
-    """Counts the collectives in each phase of each step: "host" for those of ControlGroup, "device" for others."""
+class _Counting(Callback):
+    """Counts the collectives in each phase of each step: "host" for those of ControlGroup, "device" for others.
+
+    At the end it compares the counts with the sequence numbers that torch keeps of each group.
+    """
 
     def __init__(self) -> None:
         self.counts: Counts = {}
@@ -47,10 +49,10 @@ class _Counting:
 
     def enter(self, run: TrainingRun, phase: Phase, micro_step: int = 0) -> None:
         self.state = (run.state.step, phase)
-        _enter(run, phase, micro_step)
 
-
-_enter = TrainingRun.enter
+    def on_end(self) -> None:
+        self.counted = sum(sum(counts.values()) for counts in self.counts.values())
+        self.numbered = count_collectives() - self.before
 
 
 def _by_control_group() -> bool:
@@ -62,17 +64,6 @@ def _by_control_group() -> bool:
     return False
 
 
-class _Ends(Callback):
-    """Compares the counts with the sequence numbers that torch keeps of each group."""
-
-    def __init__(self, counting: _Counting) -> None:
-        self.counting = counting
-
-    def on_end(self) -> None:
-        self.counted = sum(sum(counts.values()) for counts in self.counting.counts.values())
-        self.numbered = count_collectives() - self.counting.before
-
-
 def count(commands: list[list[str]]) -> list[tuple[Counts, int, int]]:
     """The collectives of this rank in each run of pipeline.pretrain, their number, and that by torch."""
     return [_count(command) for command in commands]
@@ -80,10 +71,7 @@ def count(commands: list[list[str]]) -> list[tuple[Counts, int, int]]:
 
 def _count(command: list[str]) -> tuple[Counts, int, int]:
     counting = _Counting()
-    ends = _Ends(counting)
     with ExitStack() as stack:
-        stack.enter_context(added_callback(lambda run: ends))
-        stack.enter_context(mock.patch.object(TrainingRun, "enter", lambda *words: counting.enter(*words)))
         for name in NAMES:
             wrapped = counting.wrap(getattr(dist, name))
             for module in (dist, distributed_c10d):
@@ -91,9 +79,8 @@ def _count(command: list[str]) -> tuple[Counts, int, int]:
         for name in CAPTURED:
             wrapped = counting.wrap(getattr(comm.comm.cdb, name))
             stack.enter_context(mock.patch.object(comm.comm.cdb, name, wrapped))
-        ended = run_one(command)
-    assert ended.status == 0, ended.stderr
-    return counting.counts, ends.counted, ends.numbered
+        run_watched(command, counting)
+    return counting.counts, counting.counted, counting.numbered
 
 
 STEPS, SAVED = 8, 4

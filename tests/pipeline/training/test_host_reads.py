@@ -21,10 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pipeline
 from pipeline.distributed.progress import Phase
 from pipeline.training.training_run import Callback, TrainingRun
-from tests.pipeline.training.test_loop import STEPS, Run
+from tests.pipeline.training.loop_runs import STEPS, Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import added_callback
-from tests.pipeline.workers.runs import run_one
+from tests.pipeline.workers.added_callbacks import run_watched
 from tests.pipeline.workers.training import claim_fp16
 
 pytestmark = pytest.mark.slow
@@ -50,20 +49,17 @@ def count_waits(commands: list[list[str]]) -> list[Waits]:
     return [_count(command) for command in commands]
 
 
-_enter = TrainingRun.enter
-
-
 class _Counting(Callback):
     """Counts from the first forward pass of a step to its end."""
 
-    def __init__(self, steps: list[Counter[str]]) -> None:
-        self._steps, self._counting = steps, ExitStack()
+    def __init__(self) -> None:
+        self.steps: list[Counter[str]] = []
+        self._counting = ExitStack()
 
     def enter(self, run: TrainingRun, phase: Phase, micro_step: int = 0) -> None:
-        _enter(run, phase, micro_step)
         if phase == "forward" and micro_step == 1:
-            self._steps.append(Counter())
-            self._counting.enter_context(counting_reads(self._steps[-1]))
+            self.steps.append(Counter())
+            self._counting.enter_context(counting_reads(self.steps[-1]))
 
     def on_step(self, step: int) -> None:
         self._counting.close()
@@ -73,30 +69,22 @@ class _Counting(Callback):
 
 
 def _count(command: list[str]) -> Waits:
-    steps: list[Counter[str]] = []
-    counting = _Counting(steps)
-    with (
-        added_callback(lambda run: counting),
-        mock.patch.object(TrainingRun, "enter", lambda *arguments: counting.enter(*arguments)),
-        mock.patch.object(get_accelerator(), "synchronize"),
-    ):
-        ended = run_one(command)
-    assert ended.status == 0, ended.stderr
-    return Waits(steps, counting.synchronisations)
+    counting = _Counting()
+    with mock.patch.object(get_accelerator(), "synchronize"):
+        run_watched(command, counting)
+    return Waits(counting.steps, counting.synchronisations)
 
 
 @contextmanager
 def counting_reads(reads: Counter[str]) -> Iterator[None]:
     """Counts in `reads` the values that each function reads in the block."""
-    with ExitStack() as stack:
-        stack.enter_context(_Reads(reads))
-        as_list = torch.Tensor.tolist
+    as_list = torch.Tensor.tolist
 
-        def tolist(tensor: torch.Tensor) -> Any:
-            reads[_asker()] += 1
-            return as_list(tensor)
+    def tolist(tensor: torch.Tensor) -> Any:
+        reads[_asker()] += 1
+        return as_list(tensor)
 
-        stack.enter_context(mock.patch.object(torch.Tensor, "tolist", tolist))
+    with _Reads(reads), mock.patch.object(torch.Tensor, "tolist", tolist):
         yield
 
 

@@ -1,4 +1,4 @@
-"""The learning rate, against hand-computed tables and DeepSpeed's own schedulers."""
+"""The learning rate, against hand-computed tables and the schedulers of DeepSpeed and `transformers`."""
 
 import pytest
 import torch
@@ -11,27 +11,25 @@ from pipeline.training import schedule
 PEAK = 0.00176
 
 
+def optimizer():
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+
+
 @pytest.mark.parametrize("warmup", [0, 7])
-def test_a_linear_warmup_and_decay_is_that_of_transformers(warmup):
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
-    theirs = transformers.get_linear_schedule_with_warmup(optimizer, warmup, 30)
-    ours = schedule.from_config({"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}}, PEAK, warmup, 30)
-    for step in range(30):
-        assert ours(step) == pytest.approx(theirs.get_last_lr()[0], rel=1e-12)
-        optimizer.step()
-        theirs.step()
-
-
 @pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
-@pytest.mark.parametrize(("warmup", "decay"), [(0, 12), (7, 5), (3, 0), (10, 20)])
-def test_a_stable_rate_with_a_decay_is_that_of_transformers(shape, warmup, decay):
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
-    theirs = transformers.get_wsd_schedule(optimizer, warmup, decay, 30, decay_type=shape, min_lr_ratio=0.0)
-    params = {"decay_num_steps": decay, "decay_type": shape}
-    ours = schedule.from_config({"type": "WarmupStableDecay", "params": params}, PEAK, warmup, 30)
+@pytest.mark.parametrize("decay", [None, 0, 5, 12, 20])
+def test_a_decay_over_the_whole_run_or_its_end_is_that_of_transformers(warmup, shape, decay):
+    made = optimizer()
+    if decay is None:
+        theirs = transformers.get_linear_schedule_with_warmup(made, warmup, 30)
+        block = {"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}}
+    else:
+        theirs = transformers.get_wsd_schedule(made, warmup, decay, 30, decay_type=shape, min_lr_ratio=0.0)
+        block = {"type": "WarmupStableDecay", "params": {"decay_num_steps": decay, "decay_type": shape}}
+    ours = schedule.from_config(block, PEAK, warmup, 30)
     for step in range(30):
         assert ours(step) == pytest.approx(theirs.get_last_lr()[0], rel=1e-12)
-        optimizer.step()
+        made.step()
         theirs.step()
 
 
@@ -49,18 +47,6 @@ def test_a_stable_rate_with_a_decay_by_hand(shape, rates):
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"decay_num_steps": 9}, "2 warm-up steps and 9 steps of decay do not fit into 10 steps"),
-        ({"decay_steps": 4}, "decay_steps is not a parameter"),
-    ],
-)
-def test_a_stable_rate_refuses(params, message):
-    with pytest.raises(UserError, match=message):
-        schedule.from_config({"type": "WarmupStableDecay", "params": params}, 1.0, 2, 10)
-
-
-@pytest.mark.parametrize(
     ("step", "rate"),
     [
         (0, 0.0),  # 0 / 3125
@@ -74,25 +60,9 @@ def test_a_stable_rate_refuses(params, message):
         (130000, 0.0),
     ],
 )
-def test_the_paper_s_schedule_has_these_values(step, rate):
-    assert schedule.albert(step, PEAK, 3125, 125_000) == pytest.approx(rate, rel=1e-12, abs=1e-18)
-
-
-def test_default_is_the_paper_s_schedule_with_its_share_of_warmup():
-    rates = schedule.from_config(None, PEAK, warmup_steps=None, total_steps=125_000)
-    assert [rates(step) for step in (3124, 3125)] == [
-        schedule.albert(step, PEAK, 3125, 125_000) for step in (3124, 3125)
-    ]
-
-
-def deepspeed_rates(kind, steps, **params):
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.01)
-    scheduler = getattr(lr_schedules, kind)(optimizer, **params)
-    rates = []
-    for step in range(steps):
-        scheduler.step(step)
-        rates.append(optimizer.param_groups[0]["lr"])
-    return rates
+def test_the_default_is_the_paper_s_schedule_with_its_share_of_warmup(step, rate):
+    rate_of = schedule.from_config(None, PEAK, warmup_steps=None, total_steps=125_000)
+    assert rate_of(step) == pytest.approx(rate, rel=1e-12, abs=1e-18)
 
 
 @pytest.mark.parametrize("shape", [{}, {"warmup_type": "linear"}, {"warmup_type": "log"}])
@@ -105,27 +75,31 @@ def deepspeed_rates(kind, steps, **params):
     ],
 )
 def test_scheduler_blocks_mean_what_they_mean_to_deepspeed(kind, params, shape):
-    total = 50
-    rates = schedule.from_config({"type": kind, "params": params | shape}, 0.01, None, total)
+    total, made = 50, optimizer()
+    rates = schedule.from_config({"type": kind, "params": params | shape}, PEAK, None, total)
     length = {} if kind == "WarmupLR" else {"total_num_steps": total}
-    theirs = deepspeed_rates(kind, total, **params, **shape, **length)
-    assert [rates(step) for step in range(total)] == pytest.approx(theirs, rel=1e-9, abs=1e-15)
+    theirs = getattr(lr_schedules, kind)(made, **params, **shape, **length)
+    for step in range(total):
+        theirs.step(step)
+        assert rates(step) == pytest.approx(made.param_groups[0]["lr"], rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize(
-    ("block", "words"),
+    ("kind", "params", "peak", "words"),
     [
-        ({"type": "OneCycle", "params": {}}, "OneCycle"),
-        ({"type": "WarmupLR", "params": {"warmup_steps": 3}}, "warmup_steps"),
-        ({"type": "WarmupLR", "params": {"warmup_num_steps": 200}}, "200"),
+        ("WarmupStableDecay", {"decay_num_steps": 9}, 1.0, "2 warm-up steps and 9 steps of decay do not fit into 10"),
+        ("WarmupStableDecay", {"decay_steps": 4}, 1.0, "decay_steps is not a parameter"),
+        ("OneCycle", {}, 1.0, "OneCycle"),
+        ("WarmupLR", {"warmup_steps": 3}, 1.0, "warmup_steps is not a parameter"),
+        ("WarmupLR", {"warmup_max_lr": 1e39}, 0.1, "larger than any number in fp32"),
+        (None, {}, 1e308, "larger than any number in fp32"),
     ],
 )
-def test_what_a_block_cannot_mean_is_refused(block, words):
+def test_what_a_block_cannot_mean_is_refused(kind, params, peak, words):
     with pytest.raises(UserError, match=words):
-        schedule.from_config(block, 0.01, None, 100)
+        schedule.from_config(kind and {"type": kind, "params": params}, peak, 2, 10)
 
 
-def test_a_rate_that_fp32_cannot_hold_is_refused():
-    for block, peak in ((None, 1e308), ({"type": "WarmupLR", "params": {"warmup_max_lr": 1e39}}, 0.1)):
-        with pytest.raises(UserError, match="is larger than any number in fp32; lower it"):
-            schedule.from_config(block, peak, 1, 10)
+def test_a_warmup_that_is_longer_than_the_run_is_refused():
+    with pytest.raises(UserError, match="200"):
+        schedule.from_config({"type": "WarmupLR", "params": {"warmup_num_steps": 200}}, 0.01, None, 100)
