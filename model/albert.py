@@ -102,11 +102,8 @@ class AlbertModel(nn.Module):
     ) -> AlbertModelOutput:
         """Encodes int64 `input_ids` (B, S). `EncoderInputs` describes the other arguments.
 
-        With `keep_contexts` the result has `contexts`.
-
-        Raises:
-            ValueError: packed rows without `position_ids` or with an `attention_mask`; or rows longer than
-                max_position_embeddings.
+        With `keep_contexts` the result has `contexts`. Raises ValueError: packed rows without `position_ids` or with an
+        `attention_mask`; or rows longer than max_position_embeddings.
         """
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         if sequence_ids is None:

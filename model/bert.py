@@ -88,8 +88,7 @@ NAMES = TensorNames(
 def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AlbertConfig:
     """Returns the configuration that the fields of BERT's config.json and the tensors (`transformers`' names) describe.
 
-    Raises:
-        ValueError: values that this project cannot express.
+    Raises ValueError: values that this project cannot express.
     """
     if fields.get("is_decoder") or fields.get("position_embedding_type", "absolute") != "absolute":
         raise ValueError("config.json describes a decoder or relative positions; only BERT's encoder can be read")

@@ -27,8 +27,7 @@ WEIGHTS_FILE = "albert.safetensors"
 def save(model: ModelWithHead, directory: Path) -> None:
     """Writes `model` to `directory` in its own dtype. albert.json is written last and completes the checkpoint.
 
-    Raises:
-        OSError: `directory` cannot be written.
+    Raises OSError: `directory` cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     write_tensors(directory / WEIGHTS_FILE, model.state_dict())
@@ -38,8 +37,7 @@ def save(model: ModelWithHead, directory: Path) -> None:
 def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor]]:
     """Returns the configuration and the tensors (heads included, on the CPU) in `directory`.
 
-    Raises:
-        ValueError: a file is missing or damaged.
+    Raises ValueError: a file is missing or damaged.
     """
     return AlbertConfig.from_dict(read_json(directory / CONFIG_FILE)), read_tensors(directory / WEIGHTS_FILE)
 
@@ -47,8 +45,7 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor]]:
 def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
     """Returns the pre-training model that `save` wrote to `directory`, on the CPU, in the dtype of the file.
 
-    Raises:
-        ValueError: a file is missing or damaged, or the tensors do not fit the configuration.
+    Raises ValueError: a file is missing or damaged, or the tensors do not fit the configuration.
     """
     return filled_model(directory, *read(directory), execution)
 
@@ -92,8 +89,7 @@ def check_tensors(source: Path, expected: Mapping[str, Tensor], found: Mapping[s
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the object in the JSON file `path`.
 
-    Raises:
-        UserError (a ValueError): the file is missing, unreadable, or holds no JSON object.
+    Raises UserError (a ValueError): the file is missing, unreadable, or holds no JSON object.
     """
     return read_object(path, "give a directory that holds a saved model, or write the model again")
 
@@ -101,8 +97,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Returns the tensors of a safetensors file by name, on the CPU, in the dtypes that they were saved in.
 
-    Raises:
-        ValueError: the file is missing, damaged, or no regular file.
+    Raises ValueError: the file is missing, damaged, or no regular file.
     """
     if not path.is_file():
         raise ValueError(f"{path} is no file; give a directory that holds a saved model")

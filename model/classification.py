@@ -69,10 +69,7 @@ class _PooledClassifier(_Classifier):
                 None takes all texts as the options of one question.
             labels: (N,), int64 classes or options, -100 where unused; or floats for a regression, NaN where unused; or
                 (N, C), floats of 0 and 1 if a text has any number of labels, NaN where unused.
-            inputs: see `EncoderInputs`.
-
-        Raises:
-            ValueError: see `AlbertModel.forward`.
+            inputs: see `EncoderInputs`, and for errors `AlbertModel.forward`.
         """
         pooled = self.albert(input_ids, **inputs).pooled_output  # (B, P, H)
         texts = pooled.flatten(0, -2)  # (B * P, H)
@@ -125,10 +122,7 @@ class AlbertForTokenClassification(_Classifier):
             token_positions: int64 (T,), the flat positions (row * S + position) of the tokens to classify. None: all
                 positions, T = B * S.
             labels: int64 (T,), -100 where unused.
-            inputs: see `EncoderInputs`.
-
-        Raises:
-            ValueError: see `AlbertModel.forward`.
+            inputs: see `EncoderInputs`, and for errors `AlbertModel.forward`.
         """
         hidden = self.albert(input_ids, **inputs).last_hidden_state.flatten(0, 1)  # (B * S, H)
         if token_positions is not None:

@@ -38,8 +38,7 @@ ATTENTION_KERNELS = ("auto", "masked", "flash", "sequences")
 class AlbertConfig:
     """The architecture. Fields that `transformers.AlbertConfig` also has have the same names there.
 
-    Raises:
-        ValueError: a value is out of range, or values do not fit together.
+    Raises ValueError: a value is out of range, or values do not fit together.
     """
 
     vocab_size: int = 30000
@@ -167,8 +166,7 @@ class AlbertConfig:
     def preset(cls, name: str, **overrides: Any) -> Self:
         """Returns the configuration `name` of `PRESETS`, with the fields in `overrides` replaced.
 
-        Raises:
-            ValueError: the preset or a field is unknown; the message names the nearest one.
+        Raises ValueError: the preset or a field is unknown; the message names the nearest one.
         """
         check_choice("model", name, PRESETS)
         return cls.from_dict({**PRESETS[name], **overrides})
@@ -225,8 +223,7 @@ class AlbertConfig:
 class ExecutionOptions:
     """How to run a model on the hardware at hand. No field changes results, except rounding and the dropout masks.
 
-    Raises:
-        ValueError: a value is unknown, or values do not fit together.
+    Raises ValueError: a value is unknown, or values do not fit together.
     """
 
     activation_checkpointing: str = "none"

@@ -156,8 +156,7 @@ def principal_directions(teacher: AlbertModel, width: int, counts: Tensor | None
     Each rank computes them for itself. So the work is in fp64, a direction's largest element is positive, and where the
     embeddings are 0 (those of an ALBERT fill E + 1 of H' dimensions at most) the first axes come first.
 
-    Args:
-        counts: (V,) how much each word counts; None: all alike.
+    counts: (V,) how much each word counts; None: all alike.
     """
     embeddings = teacher.embeddings
     words = embeddings.projection(embeddings.word_embeddings.weight).detach().double()  # (V, H')

@@ -141,10 +141,8 @@ def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertFo
 
     `save` wrote the directory, or it was published for `transformers` (such as albert-base-v2). The tensors come from
     model.safetensors, or else from pytorch_model.bin; no code in that file is executed. Some published checkpoints have
-    a pooler but no sentence head. They get a newly initialised head, with a warning.
-
-    Raises:
-        ValueError: a file or tensor is missing, a tensor is unexpected, or a shape differs from that in config.json.
+    a pooler but no sentence head. They get a newly initialised head, with a warning. Raises ValueError: a file or
+    tensor is missing, a tensor is unexpected, or a shape differs from that in config.json.
     """
     config, tensors, _ = read(directory)
     if config.sentence_head is not None and "sentence_head.classifier.weight" not in tensors:
@@ -160,10 +158,8 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
     """Returns the configuration, the tensors (fp32, on the CPU) and config.json of a model with any head.
 
     The tensors of `AlbertForPreTraining` have the names that its state dict gives them. Those of other heads have the
-    names of `transformers`. The heads may be missing, the tensors of the encoder may not.
-
-    Raises:
-        ValueError: as `load`, except that missing heads and unexpected tensors are no error.
+    names of `transformers`. The heads may be missing, the tensors of the encoder may not. Raises ValueError: as `load`,
+    except that missing heads and unexpected tensors are no error.
     """
     directory = Path(directory)
     fields = read_json(directory / CONFIG_FILE)
@@ -210,8 +206,7 @@ def to_config(config: AlbertConfig) -> dict[str, Any]:
 def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AlbertConfig:
     """Returns the configuration that the fields of config.json and the tensors (`transformers`' names) describe.
 
-    Raises:
-        ValueError: values that this project cannot express.
+    Raises ValueError: values that this project cannot express.
     """
     names = (*_SHARED_FIELDS, *_OWN_FIELDS, "inner_group_num")
     known = _TRANSFORMERS_DEFAULTS | {name: fields[name] for name in names if name in fields}

@@ -82,10 +82,7 @@ class _SpanModel(ModelWithHead, ABC):
             allowed: (N, L), not 0 where an answer may start or end. None: everywhere.
             start_positions, end_positions: int64 (N,), first and last token of the answer, counted in the window;
                 0 (that of [CLS]) where it holds no answer.
-            inputs: see `EncoderInputs`.
-
-        Raises:
-            ValueError: see `AlbertModel.forward`.
+            inputs: see `EncoderInputs`, and for errors `AlbertModel.forward`.
         """
         encoded = self.albert(input_ids, **inputs)
         windows = gather_windows(encoded.last_hidden_state, window_positions)  # (N, L, H)

@@ -61,7 +61,10 @@ class SharedEncoder(nn.Module):
         self.attention = nn.ModuleList(SelfAttention(config) for _ in range(config.num_attention_blocks))
         self.feed_forward = nn.ModuleList(FeedForward(config) for _ in range(config.num_ffn_blocks))
         self.indices = block_indices(config)
-        self._run_layer = _layer_runner(execution)
+        # Compiled, one graph serves every layer.
+        run, recomputes = compiled(_run_layer, execution), execution.activation_checkpointing == "layer"
+        self._run_layer: Callable[..., tuple[Tensor, Tensor | None]]
+        self._run_layer = partial(checkpoint, run, use_reentrant=False) if recomputes else run
 
     def forward(
         self, hidden: Tensor, pattern: AttentionPattern, keep_contexts: bool
@@ -97,19 +100,10 @@ def _run_layer(
     return feed_forward(attended), context if keep_context else None
 
 
-def _layer_runner(execution: ExecutionOptions) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Returns the function that applies one layer. Compiled, one graph serves every layer of a model."""
-    run = compiled(_run_layer, execution)
-    if execution.activation_checkpointing == "layer":
-        return partial(checkpoint, run, use_reentrant=False)
-    return run
-
-
 def compiled(function: _F, execution: ExecutionOptions, dynamic: bool | None = None) -> _F:
     """Returns `function`, compiled as a single graph if `execution` asks for it.
 
-    Args:
-        dynamic: whether one graph serves inputs of any length; None: from the second length on.
+    dynamic: whether one graph serves inputs of any length; None: from the second length on.
     """
     if not execution.compile:
         return function

@@ -290,25 +290,18 @@ def blank(rows: int, shape: BatchShape) -> Batch:
     )
 
 
-def evaluation_batches(collator: Collator, world_size: int, micro_batch_size: int, limit: int | None = None) -> int:
-    """The number of batches that `evaluation` gives to each rank."""
-    count = len(collator.shards) if limit is None else min(limit, len(collator.shards))
-    return -(-count // (micro_batch_size * world_size))
-
-
 def evaluation(
     collator: Collator, rank: int, world_size: int, micro_batch_size: int, limit: int | None = None
-) -> Iterator[Batch]:
-    """Reads rows once over all ranks, with the draws of epoch 0. Empty rows fill up the last batches.
+) -> tuple[int, Iterator[Batch]]:
+    """One rank's batches, and their number. All ranks read rows once, with the draws of epoch 0.
 
     The rows are all, or `limit` of them that are spread evenly over the set. They do not depend on the ranks and the
     micro-batch. All ranks get the same number of batches, because each batch is a collective operation under ZeRO-3.
+    Empty rows fill up the last ones.
     """
     available = len(collator.shards)
     chosen = available if limit is None else min(limit, available)
-    stride = micro_batch_size * world_size
-    for number in range(evaluation_batches(collator, world_size, micro_batch_size, limit)):
-        first = number * stride + rank * micro_batch_size
-        numbers = range(first, first + micro_batch_size)
-        rows = [index * available // chosen if index < chosen else -1 for index in numbers]
-        yield collator.read([0] * micro_batch_size, rows)
+    starts = range(rank * micro_batch_size, chosen + rank * micro_batch_size, micro_batch_size * world_size)
+    numbers = (range(start, start + micro_batch_size) for start in starts)
+    rows = ([index * available // chosen if index < chosen else -1 for index in batch] for batch in numbers)
+    return len(starts), (collator.read([0] * micro_batch_size, of_batch) for of_batch in rows)

@@ -147,8 +147,7 @@ def choose_spans(
 class _Unplaced:
     """The words that are in no span yet, and the spans placed so far.
 
-    Attributes:
-        spans: of each its first word, its words, and the words that were sampled for it.
+    spans: of each its first word, its words, and the words that were sampled for it.
     """
 
     def __init__(self, words: Words, max_ngram: int) -> None:

@@ -5,12 +5,12 @@ has as many positions of a block as its weight; a permutation of the block says 
 own order, epoch after epoch. So a weight changes only how fast a corpus is read, not the order of its rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from pipeline.data import rng, sampler
 from pipeline.data.collate import Batch, BatchShape, Collator, Objective, blank
 from pipeline.data.masking import MaskingSettings
 
-B = TypeVar("B")
 MAX_BLOCK = 1 << 16
 """Positions of the longest block."""
 
@@ -175,21 +174,3 @@ def samples_per_corpus(samples: int, weights: Sequence[int], seed: int) -> list[
 def corpus_seed(corpus: int, seed: int) -> int:
     """The seed of one corpus's order and draws: the run's own for the first corpus, a derived one for the others."""
     return seed if corpus == 0 else int(rng.random_uint64(seed, rng.Purpose.CORPUS, 0, corpus, 1)[0] >> 1)
-
-
-def training_step(
-    read: Callable[[NDArray[np.int64], int], B],
-    batch: int,
-    rank: int,
-    world_size: int,
-    micro_batch_size: int,
-    train_batch_size: int,
-) -> list[B]:
-    """One rank's micro-batches of the global batch number `batch`. `read` makes each of its positions and its size."""
-    return [
-        read(
-            sampler.step_positions(batch, micro_step, rank, world_size, micro_batch_size, train_batch_size),
-            micro_batch_size,
-        )
-        for micro_step in range(sampler.micro_step_count(world_size, micro_batch_size, train_batch_size))
-    ]

@@ -67,18 +67,13 @@ def batch_of_step(step: int, skipped: Ranges) -> int:
 
 
 def step_positions(
-    batch: int, micro_step: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
-) -> NDArray[np.int64]:
-    """Positions that one rank reads in one micro-step: (N,), consecutive, N at most `micro_batch_size`.
+    batch: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
+) -> list[NDArray[np.int64]]:
+    """Positions that one rank reads in each micro-step: (N,), consecutive, N at most `micro_batch_size`.
 
-    All ranks and micro-steps together cover [batch * train_batch_size, (batch + 1) * train_batch_size) once, however
-    that batch is split. The last parts are shorter or empty if the batch does not divide.
+    All ranks make as many micro-steps, and together cover [batch * train_batch_size, (batch + 1) * train_batch_size)
+    once, however that batch is split. The last parts are shorter or empty if the batch does not divide.
     """
     first, end = batch * train_batch_size, (batch + 1) * train_batch_size
-    start = first + (micro_step * world_size + rank) * micro_batch_size
-    return np.arange(start, min(start + micro_batch_size, end), dtype=np.int64)
-
-
-def micro_step_count(world_size: int, micro_batch_size: int, train_batch_size: int) -> int:
-    """The micro-steps in which `world_size` ranks read a batch. All ranks make as many."""
-    return -(-train_batch_size // (micro_batch_size * world_size))
+    starts = range(first + rank * micro_batch_size, end + rank * micro_batch_size, micro_batch_size * world_size)
+    return [np.arange(start, min(start + micro_batch_size, end), dtype=np.int64) for start in starts]

@@ -10,5 +10,4 @@ layout_check      checks at the start that they do, and tells LAMB
 workarounds       workarounds for what DeepSpeed does wrong, or slowly
 estimates         memory and time of training, by formulas
 hardware          this rank's accelerator; data sheets of GPU kinds
-ranks             this process as a rank: its number and the place to meet
 """

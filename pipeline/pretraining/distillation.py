@@ -143,8 +143,7 @@ def find_teacher(directory: Path | None, loss: Sequence[str]) -> Teacher | None:
 class Distillation(PreTraining):
     """Trains a student as `PreTraining` trains a model, on the distances from its teacher.
 
-    Attributes:
-        teacher: whose states are learned.
+    teacher: whose states are learned.
     """
 
     teacher: Teacher
@@ -222,8 +221,7 @@ class Distillation(PreTraining):
 def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tensor) -> None:
     """Gives `model` initial weights that follow from those of the teacher. What does not fit its sizes stays random.
 
-    Args:
-        counts: (V,) how often each piece stands in a sample of the text.
+    counts: (V,) how often each piece stands in a sample of the text.
     """
     encoder, config = teacher.encoder(), model.config
     directions = torch.eye(config.hidden_size)  # (H, H')
@@ -276,8 +274,7 @@ def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Te
     A factorised student has narrow tables and a projection E -> H, which is fitted. Any other one has the teacher's
     LayerNorm, if it is as wide.
 
-    Args:
-        counts: (V,) the weight of each word in the fits, above 0.
+    counts: (V,) the weight of each word in the fits, above 0.
     """
     own, goal = student.embeddings, teacher.embeddings
     is_factorised = isinstance(own.projection, nn.Linear)

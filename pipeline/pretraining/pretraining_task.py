@@ -306,8 +306,7 @@ class PreTraining(TrainingTask):
         """
         engine.eval()
         world_size, rows = self.control.world_size, self.settings.engine.micro_batch_size
-        count = collate.evaluation_batches(collator, world_size, rows, limit)
-        batches = collate.evaluation(collator, self.control.rank, world_size, rows, limit)
+        count, batches = collate.evaluation(collator, self.control.rank, world_size, rows, limit)
         with contextlib.closing(prefetch(batches)) as made:
             for batch in wrap(made, count):
                 tensors = to_device(batch, engine.device)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from common.errors import UserError
 from common.files import places
 from pipeline.distributed import launcher
-from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
+from pipeline.distributed.rendezvous import Rendezvous, find_rank, raise_file_limit
 from pipeline.distributed.watch import Watch
 from pipeline.engine import hardware
-from pipeline.engine.ranks import find_rank
 
 if TYPE_CHECKING:
     from pipeline.training.training_task import TrainingTask

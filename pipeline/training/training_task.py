@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.initial_weights import InitialModel, InitialWeights
-from pipeline.data.mixture import training_step
+from pipeline.data.sampler import step_positions
 from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
 from pipeline.training.evaluations import Evaluation, Monitor
@@ -122,9 +122,9 @@ class TrainingTask(ABC):
         The data is divided into global batches of `train_batch_size` samples, in the order of training.
         """
         engine, control = self.settings.engine, self.control
-        sizes = (control.rank, control.world_size, engine.micro_batch_size, engine.train_batch_size)
+        size, ranks = engine.micro_batch_size, (control.rank, control.world_size)
         for batch in batches:
-            yield training_step(self.read, batch, *sizes)
+            yield [self.read(part, size) for part in step_positions(batch, *ranks, size, engine.train_batch_size)]
 
     @abstractmethod
     def label_counts(self, micro_batches: Sequence[Any]) -> Any:

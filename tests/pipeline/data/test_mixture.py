@@ -18,7 +18,6 @@ from pipeline.data.mixture import (
     corpus_seed,
     names_of,
     samples_per_corpus,
-    training_step,
     whole_weights,
 )
 from tests.pipeline.data.test_collate import CONTINUES, PAPER, random_shards
@@ -47,8 +46,9 @@ def test_each_row_of_a_mixture_is_what_its_corpus_gives(weights):
 def test_a_step_of_a_mixture_is_the_same_however_it_is_split(world, micro):
     mixed = mixture((2, 1))
     for step in range(3):
-        (whole,) = training_step(mixed.read, step, 0, 1, 12, 12)
-        parts = [batch for rank in range(world) for batch in training_step(mixed.read, step, rank, world, micro, 12)]
+        whole = mixed.read(*sampler.step_positions(step, 0, 1, 12, 12), 12)
+        ranks = [sampler.step_positions(step, rank, world, micro, 12) for rank in range(world)]
+        parts = [mixed.read(positions, micro) for of_rank in ranks for positions in of_rank]
         assert {tuple(field.shape[0] for field in part) for part in parts} == {(micro,) * len(whole)}, "one shape"
         for read, wanted in zip(zip(*parts), whole):
             rows = np.concatenate(read)

@@ -45,11 +45,8 @@ def test_positions_run_on_through_the_epochs():
 @settings(deadline=None, max_examples=200)
 @given(batch=st.integers(1, 200), micro=st.integers(1, 40), world=st.integers(1, 30), step=st.integers(0, 10**9))
 def test_any_ranks_and_micro_batches_cover_a_batch_once(batch, micro, world, step):
-    parts = [
-        sampler.step_positions(step, micro_step, rank, world, micro, batch)
-        for micro_step in range(sampler.micro_step_count(world, micro, batch))
-        for rank in range(world)
-    ]
+    of_ranks = [sampler.step_positions(step, rank, world, micro, batch) for rank in range(world)]
+    parts = [part for of_micro_step in zip(*of_ranks, strict=True) for part in of_micro_step]
     assert np.concatenate(parts).tolist() == list(range(step * batch, (step + 1) * batch))
     lengths = [len(part) for part in parts]
     assert lengths == sorted(lengths, reverse=True), "the last ones are short or empty"

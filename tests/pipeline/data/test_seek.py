@@ -16,7 +16,8 @@ from data_prep.format.pairs import Parts
 from data_prep.format.shard_manifest import ShardCounts, ShardManifest, shard_name, write_manifest
 from data_prep.format.shards import write_shard
 from pipeline.data.masking import MaskingSettings
-from pipeline.data.mixture import open_mixture, training_step
+from pipeline.data.mixture import open_mixture
+from pipeline.data.sampler import step_positions
 from tests.pipeline.conftest import REPOSITORY
 
 LENGTH, SHARDS, VOCABULARY, RANKS = 512, 200, 30_000, 4096
@@ -53,7 +54,7 @@ def seek(directory: Path) -> None:
     before = own_bytes()
     mixture = open_mixture([directory], [1], np.zeros(VOCABULARY, bool), "sop", seed=0, masking=MaskingSettings())
     step = int(2.5 * mixture.rows) // RANKS
-    (batch,) = training_step(mixture.read, step, RANKS - 1, RANKS, 1, RANKS)
+    batch = mixture.read(*step_positions(step, RANKS - 1, RANKS, 1, RANKS))
     assert (batch.input_ids != 0).all()
     print(mixture.rows, own_bytes() - before)
 

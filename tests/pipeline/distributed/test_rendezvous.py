@@ -14,8 +14,7 @@ from common.errors import UserError
 from pipeline import pretrain
 from pipeline.distributed import rendezvous
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
-from pipeline.distributed.rendezvous import Rendezvous, reserve_port
-from pipeline.engine.ranks import find_rank
+from pipeline.distributed.rendezvous import Rendezvous, find_rank, reserve_port
 from pipeline.run import launch
 from tests.pipeline.conftest import run
 from tests.pipeline.pretraining.command_lines import CONFIG

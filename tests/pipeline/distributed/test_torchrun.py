@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline.distributed import exits, launcher
-from pipeline.engine.ranks import find_rank
+from pipeline.distributed.rendezvous import find_rank
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.test_pretrain import CONFIG, command
 

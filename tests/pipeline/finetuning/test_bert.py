@@ -117,7 +117,7 @@ def test_a_plain_loop_with_transformers_has_the_same_loss_at_every_step(publishe
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 2, steps)
     train, theirs = reading.read(TASKS["mrpc"], str(data.glue))["train"], []
     for step in range(steps):
-        _, chosen = sampler.rows_at(sampler.step_positions(step, 0, 0, 1, batch_size, batch_size), len(train), 0)
+        _, chosen = sampler.rows_at(*sampler.step_positions(step, 0, 1, batch_size, batch_size), len(train), 0)
         examples = [train[index] for index in chosen]
         inputs = tokenizer(
             [one.first for one in examples], [one.second for one in examples], padding=True, truncation=True,
