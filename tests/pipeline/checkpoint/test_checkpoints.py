@@ -2,9 +2,8 @@
 
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -42,8 +41,7 @@ SETUPS = [
 ]
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(NamedTuple):
     """Checkpoints, a directory for each setup; each setup's run without and with an interruption; and the weights
     of another run, LAST steps long."""
 
@@ -142,11 +140,7 @@ def test_damage_is_passed_over_and_said(found_faults):
     third = "step-00000003 is damaged (manifest.json "
     assert found_faults["nothing there"] is None
     assert found_faults["same step again"] == ({"number": 4}, 4, [])
-    assert found_faults["bit flipped"] == (
-        {"number": 2},
-        3,
-        [f"checkpoint {fourth}; continuing from step-00000003"],
-    )
+    assert found_faults["bit flipped"] == ({"number": 2}, 3, [f"checkpoint {fourth}; continuing from step-00000003"])
     state, step, lines = found_faults["manifest too"]
     assert (state, step) == ({"number": 1}, 2)
     assert lines[0] == f"checkpoint {fourth}; continuing from step-00000002"

@@ -16,13 +16,7 @@ from safetensors.torch import save_file
 
 from common.errors import UserError
 from common.files.checksums import FileEntry, content_checksum, describe_file
-from pipeline.checkpoint.checkpoint_manifest import (
-    MANIFEST,
-    CheckpointManifest,
-    DamagedCheckpoint,
-    StoredTensor,
-    check,
-)
+from pipeline.checkpoint.checkpoint_manifest import MANIFEST, CheckpointManifest, DamagedCheckpoint, StoredTensor, check
 from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key
 from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name
 

@@ -54,22 +54,16 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
     tensors = make_model("rte").state_dict()
     lost = "albert.embeddings.layer_norm.weight"
     poolers = [name for name in tensors if ".pooler." in name]
-    for changed, message in (
-        ({name: tensor for name, tensor in tensors.items() if name != lost}, f"has the tensor {lost} not at all"),
-        (
-            tensors | {lost: torch.ones(9)},
-            rf"has the tensor {lost} in the shape \(9,\), but the model needs it in the shape \(8,\)",
-        ),
-    ):
-        with pytest.raises(UserError, match=message):
-            fill_weights(
-                make_model("rte"),
-                InitialWeights(CONFIG, changed, corpus.vocabulary, vocabulary, Head()),
-                same(None, "rte"),
-            )
-    without = {name: tensor for name, tensor in tensors.items() if name not in poolers}
-    initial = InitialWeights(CONFIG, without, corpus.vocabulary, vocabulary, Head("rte"))
-    assert fill_weights(make_model("rte"), initial, same("rte", "rte")) == poolers
+
+    def fill(changed):
+        initial = InitialWeights(CONFIG, changed, corpus.vocabulary, vocabulary, Head("rte"))
+        return fill_weights(make_model("rte"), initial, same("rte", "rte"))
+
+    with pytest.raises(UserError, match=f"has the tensor {lost} not at all"):
+        fill({name: tensor for name, tensor in tensors.items() if name != lost})
+    with pytest.raises(UserError, match=rf"{lost} in the shape \(9,\), but the model needs it in the shape \(8,\)"):
+        fill(tensors | {lost: torch.ones(9)})
+    assert fill({name: tensor for name, tensor in tensors.items() if name not in poolers}) == poolers
 
 
 @pytest.mark.parametrize(
@@ -77,10 +71,7 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
     [
         ({}, "holds no model"),
         ({"settings.json": "{}"}, "has format None"),
-        (
-            {"settings.json": FINETUNED, "results.json": "{}"},
-            "is a fine-tuning run without its export; finish it",
-        ),
+        ({"settings.json": FINETUNED, "results.json": "{}"}, "is a fine-tuning run without its export; finish it"),
         ({"results.json": "{}"}, "holds a run of several seeds; name one of them"),
     ],
 )

@@ -137,18 +137,6 @@ def test_half_of_the_labels_are_1(objective):
     assert abs(many.sentence_labels.mean() - 0.5) < 0.016  # of 16,000: four standard errors
 
 
-def test_a_row_is_the_same_alone_and_in_company_and_differs_by_epoch_and_seed():
-    shards = random_shards()
-    together = collator(shards).read([3] * 40, list(range(40)))
-    alone = collator(shards).read([3], [17])
-    for field, value in alone._asdict().items():
-        np.testing.assert_array_equal(value[0], getattr(together, field)[17])
-    other_epoch = collator(shards).read([4], [17])
-    other_seed = collator(shards, seed=1).read([3], [17])
-    assert (other_epoch.input_ids != alone.input_ids).any()
-    assert (other_seed.input_ids != alone.input_ids).any()
-
-
 @pytest.mark.parametrize(
     ("limit", "chosen"), [(None, range(30)), (1, [0]), (7, [0, 4, 8, 12, 17, 21, 25]), (30, range(30)), (99, range(30))]
 )

@@ -9,14 +9,7 @@ import sys
 import pytest
 
 from common.errors import UserError
-from pipeline.distributed.exits import (
-    ExitNotice,
-    StopSignals,
-    exit_notice,
-    run_and_exit,
-    say_stopped,
-    write_now,
-)
+from pipeline.distributed.exits import ExitNotice, StopSignals, exit_notice, run_and_exit, say_stopped, write_now
 from tests.pipeline.workers.forked import Forked
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -20,6 +19,18 @@ from tests.pipeline.conftest import run
 from tests.pipeline.pretraining.command_lines import CONFIG
 
 HOST = os.uname().nodename
+
+
+@pytest.fixture
+def be_rank(monkeypatch):
+    """Sets the variables of a launcher."""
+
+    def set_variables(rank=0, world_size=2, **more):
+        own = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1"}
+        for name, value in (own | more).items():
+            monkeypatch.setenv(name, str(value))
+
+    return set_variables
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +59,8 @@ def test_a_name_that_comes_late_is_waited_for(monkeypatch):
     assert list(answers) == []
 
 
-def test_a_command_ends_with_one_line_and_status_2(monkeypatch, capsys):
-    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
-    for name, value in {**variables, "MASTER_ADDR": "no-such-host.invalid"}.items():
-        monkeypatch.setenv(name, value)
+def test_a_command_ends_with_one_line_and_status_2(be_rank, capsys):
+    be_rank(MASTER_PORT=29500, MASTER_ADDR="no-such-host.invalid")
 
     def parse(words):
         pytest.fail("the ranks cannot have met")
@@ -85,25 +94,16 @@ def test_the_port_of_a_single_rank_is_given_to_nobody_else_and_its_store_listens
     assert store.add("count", 1) == 1
 
 
-Meet = Callable[..., Rendezvous]
-
-
 @pytest.fixture
-def meet(monkeypatch):
+def meet(be_rank, monkeypatch):
     """Makes a rank of two; call it for rank 0 first."""
-    values = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "LOCAL_RANK": "0"}
-    for name, value in values.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", str(reserve_port()))
 
     def meet_as(rank, seconds=60.0):
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        monkeypatch.setenv("RANK", str(rank))
+        be_rank(rank)
         return Rendezvous(seconds)
 
     return meet_as
-
-
-Agree = Callable[..., "Future[str]"]
 
 
 @pytest.fixture
@@ -207,10 +207,6 @@ def test_a_port_of_another_program_is_named(meet, monkeypatch, capsys, restarts,
 
 
 @pytest.mark.parametrize(("ranks", "variable", "seconds"), [(2, None, 302), (512, None, 812), (512, "60", 60)])
-def test_rank_0_waits_longer_for_more_ranks_and_as_long_as_it_is_told(ranks, variable, seconds, monkeypatch):
-    values = {"WORLD_SIZE": str(ranks), "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-    for name, value in (values | {"MASTER_PORT": str(reserve_port())}).items():
-        monkeypatch.setenv(name, value)
-    if variable is not None:
-        monkeypatch.setenv("ALBERT_JOIN_SECONDS", variable)
+def test_rank_0_waits_longer_for_more_ranks_and_as_long_as_it_is_told(be_rank, ranks, variable, seconds):
+    be_rank(world_size=ranks, MASTER_PORT=reserve_port(), **({"ALBERT_JOIN_SECONDS": variable} if variable else {}))
     assert Rendezvous().seconds == seconds

@@ -62,30 +62,38 @@ FAULTS: dict[str, Callable[[], object]] = {
 }
 
 
-def make_steps(case: tuple[str, int] | None, output: Path) -> None:
-    """What each of the processes does: ten steps with a collective each; in the fifth, one rank has a fault."""
-    import torch.distributed as dist
-
+def be_watched(output: Path, work: Callable[[int], None], kind: type[Watch] = Watch, hang_seconds: float = 0.0) -> None:
+    """Meets the other ranks, calls `work` with the own rank inside the watch, and ends this process."""
     rendezvous = Rendezvous()
 
     def main() -> int:
         rendezvous.agree(lambda: None, lambda found: {})
-        with Watch(rendezvous, output, SECONDS, SECONDS):
-            dist.init_process_group("gloo")
-            own = progress.get_progress()
-            for own.step in range(1, 11):
-                own.enter("data")
-                began = time.perf_counter()
-                if case is not None and (own.step, rendezvous.rank) == (5, case[1]):
-                    own.enter("backward", 2)
-                    time.sleep(3 * TICK)  # until the others have read it
-                    FAULTS[case[0]]()
-                own.enter("agreement")
-                dist.barrier()
-                own.took_step(time.perf_counter() - began)
+        with kind(rendezvous, output, SECONDS, hang_seconds):
+            work(rendezvous.rank)
         return 0
 
     run_and_exit(main)
+
+
+def make_steps(case: tuple[str, int] | None, output: Path) -> None:
+    """What each of the processes does: ten steps with a collective each; in the fifth, one rank has a fault."""
+    import torch.distributed as dist
+
+    def work(rank: int) -> None:
+        dist.init_process_group("gloo")
+        own = progress.get_progress()
+        for own.step in range(1, 11):
+            own.enter("data")
+            began = time.perf_counter()
+            if case is not None and (own.step, rank) == (5, case[1]):
+                own.enter("backward", 2)
+                time.sleep(3 * TICK)  # until the others have read it
+                FAULTS[case[0]]()
+            own.enter("agreement")
+            dist.barrier()
+            own.took_step(time.perf_counter() - began)
+
+    be_watched(output, work, hang_seconds=SECONDS)
 
 
 def test_ranks_that_leave_their_watch_end_nothing(ends):
@@ -135,18 +143,15 @@ class SlowWatch(Watch):
 
 def break_off(case: None, output: Path) -> None:
     """Rank 1 is stopped, the collective of rank 0 breaks off, and each look takes three ticks."""
-    rendezvous = Rendezvous()
 
-    def main() -> int:
-        rendezvous.agree(lambda: None, lambda found: {})
-        with SlowWatch(rendezvous, output, SECONDS, 0.0):
-            progress.get_progress().enter("backward", 2)
-            time.sleep(8 * TICK)  # until both have read it
-            if rendezvous.rank == 1:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            raise RuntimeError("gloo: Connection closed by peer")
+    def work(rank: int) -> None:
+        progress.get_progress().enter("backward", 2)
+        time.sleep(8 * TICK)  # until both have read it
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        raise RuntimeError("gloo: Connection closed by peer")
 
-    run_and_exit(main)
+    be_watched(output, work, SlowWatch)
 
 
 def test_a_lost_rank_is_named_by_a_watch_that_is_slowed_down(ends):
@@ -163,18 +168,15 @@ class SilentWatch(Watch):
 
 def break_off_before_a_beat(case: None, output: Path) -> None:
     """Rank 1 has written nothing when it is lost, right after the first step."""
-    rendezvous = Rendezvous()
 
-    def main() -> int:
-        rendezvous.agree(lambda: None, lambda found: {})
-        with (SilentWatch if rendezvous.rank == 1 else Watch)(rendezvous, output, SECONDS, 0.0):
-            progress.get_progress().took_step(0.1)
-            if rendezvous.rank == 1:
-                time.sleep(20)
-                os._exit(7)
-            raise RuntimeError("gloo: Connection closed by peer")
+    def work(rank: int) -> None:
+        progress.get_progress().took_step(0.1)
+        if rank == 1:
+            time.sleep(20)
+            os._exit(7)
+        raise RuntimeError("gloo: Connection closed by peer")
 
-    run_and_exit(main)
+    be_watched(output, work, SilentWatch if os.environ["RANK"] == "1" else Watch)
 
 
 def test_a_rank_is_lost_that_was_not_heard_of_since_its_start(ends):

@@ -35,14 +35,8 @@ def commands(corpus, tmp_path_factory):
     sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
     export(root / "export", corpus.vocabulary, **sizes, embedding_size=8)
     return {
-        "pretrain": SimpleNamespace(
-            main=pretrain.main,
-            words=["--model", "albert-tiny", "--data", corpus.train],
-        ),
-        "finetune": SimpleNamespace(
-            main=finetune.main,
-            words=["--task", "sst2", "--init", root / "export", "--data", root / "glue"],
-        ),
+        "pretrain": (pretrain.main, ["--model", "albert-tiny", "--data", corpus.train]),
+        "finetune": (finetune.main, ["--task", "sst2", "--init", root / "export", "--data", root / "glue"]),
     }
 
 
@@ -58,11 +52,11 @@ def commands(corpus, tmp_path_factory):
 def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
     commands, tmp_path, monkeypatch, capsys, name, change, flags, message
 ):
-    command = commands[name]
+    main, words = commands[name]
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG | change))
     output = tmp_path / "run"
-    words = [*command.words, "--deepspeed_config", config, "--output", output, *flags]
+    words = [*words, "--deepspeed_config", config, "--output", output, *flags]
     be_no_rank(monkeypatch)
 
     def too_late(*arguments, **options):
@@ -70,7 +64,7 @@ def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
 
     monkeypatch.setattr(start, "train_all", too_late)
     with pytest.raises(SystemExit) as left:
-        command.main([str(word) for word in words])
+        main([str(word) for word in words])
     assert left.value.code == 2
     printed = capsys.readouterr()
     assert message in printed.err
@@ -100,7 +94,7 @@ def test_ranks_with_other_processors_are_refused_at_stage_0_alone(commands, corp
     """There each rank updates all weights, and ranks that round in other ways end at the first save."""
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage}}))
-    words = [*commands["pretrain"].words, "--deepspeed_config", config, "--output", tmp_path / "run"]
+    words = [*commands["pretrain"][1], "--deepspeed_config", config, "--output", tmp_path / "run"]
     flags, answers = pretrain.parse([str(word) for word in words]), []
     for rank, processor in enumerate(("Xeon", "EPYC")):
         monkeypatch.setattr(start, "processor", lambda processor=processor: processor)

@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -107,11 +107,8 @@ def test_what_the_end_takes_is_set_aside():
     assert limit.progress(3, 3155.0) == 1.0
 
 
-def test_a_limit_that_is_too_short_for_anything_makes_one_step():
+def test_a_limit_that_is_too_short_for_anything_makes_one_step_and_none_makes_all():
     assert Deadline(0.001, 1000, save_seconds=10**4).progress(0, 0.0) == 1.0
-
-
-def test_without_a_limit_there_is_no_progress():
     assert Deadline(None, 1000, save_seconds=10.0).progress(500, 10**9) == 0.0
 
 
@@ -162,27 +159,21 @@ def test_a_run_that_its_steps_end_first_has_its_own_schedule():
     assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]
 
 
-def make_divergence() -> tuple[Divergence, TrainingRun]:
-    """That of one of two ranks; the other one says nothing."""
-    control: Any = SimpleNamespace(rank=0, world_size=2, sum=lambda values: list(map(float, values)))
-    run = TrainingRun(SimpleNamespace(), control, SimpleNamespace(device="cpu"), TrainState())
-    return Divergence(run), run
-
-
-def train(divergence: Divergence, run: TrainingRun, losses: list[float]) -> None:
-    """Steps of one micro-step with these losses."""
-    for loss in losses:
-        divergence.add(torch.tensor(loss))
-        run.state.step += 1
-        divergence.end_step()
-
-
 def test_a_loss_that_stays_non_finite_ends_the_run():
-    divergence, run = make_divergence()
-    train(divergence, run, [math.nan] * (NON_FINITE_STEPS - 1) + [1.0])
-    train(divergence, run, [-math.inf] * (NON_FINITE_STEPS - 1))
+    """On one of two ranks; the other one says nothing."""
+    control = SimpleNamespace(rank=0, world_size=2, sum=lambda values: list(map(float, values)))
+    run = TrainingRun(SimpleNamespace(), control, SimpleNamespace(device="cpu"), TrainState())
+    divergence = Divergence(run)
+
+    def train(*losses):
+        for loss in losses:  # steps of one micro-step
+            divergence.add(torch.tensor(loss))
+            run.state.step += 1
+            divergence.end_step()
+
+    train(*[math.nan] * (NON_FINITE_STEPS - 1), 1.0, *[-math.inf] * (NON_FINITE_STEPS - 1))
     divergence.judge()
-    train(divergence, run, [math.inf])
+    train(math.inf)
     with pytest.raises(TrainingFailed, match="for 10 steps or more at step 20, on 1 of 2 ranks"):
         divergence.judge()
 
