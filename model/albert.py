@@ -18,17 +18,10 @@ from model.layers.heads import Pooler, gather_positions
 class AlbertModelOutput(NamedTuple):
     """Hidden states of the encoder, in the dtype of the model (under autocast, in that of autocast)."""
 
-    last_hidden_state: Tensor
-    """(B, S, H), the output of the last layer."""
-
-    pooled_output: Tensor | None
-    """(B, P, H) with `cls_positions`, else (B, H) from each row's first position; None without a pooler."""
-
-    hidden_states: tuple[Tensor, ...]
-    """The first layer's input, then every layer's output: num_hidden_layers + 1 tensors (B, S, H)."""
-
-    contexts: tuple[Tensor, ...] = ()
-    """What the attention heads of every layer have read: num_hidden_layers tensors (B, S, H), if asked for."""
+    last_hidden_state: Tensor  # (B, S, H), the output of the last layer
+    pooled_output: Tensor | None  # (B, P, H) with `cls_positions`, else (B, H) of each row; None without a pooler
+    hidden_states: tuple[Tensor, ...]  # (B, S, H) each: the first layer's input, then every layer's output
+    contexts: tuple[Tensor, ...] = ()  # (B, S, H) each: what the heads of every layer have read, if asked for
 
 
 class EncoderInputs(TypedDict, total=False):
@@ -38,24 +31,14 @@ class EncoderInputs(TypedDict, total=False):
     (`sequence_ids` and `position_ids`).
     """
 
-    token_type_ids: Tensor | None
-    """int64 (B, S), the segment of each token: 0 for A, 1 for B. None: 0 everywhere."""
-
-    position_ids: Tensor | None
-    """int64 (B, S), each token's place in its sequence, from 0. None: its place in the row."""
-
-    sequence_ids: Tensor | None
-    """int64 (B, S), numbers the sequences of a packed row; -1 on padding. A token sees its own sequence only."""
-
-    attention_mask: Tensor | None
-    """int64 or bool (B, S), 0 on the padding of rows with one sequence. None: no padding."""
-
-    cls_positions: Tensor | None
-    """int64 (B, P), the position of each sequence's [CLS]; 0 where unused. None: position 0 of each row."""
-
+    token_type_ids: Tensor | None  # int64 (B, S), the segment of each token: 0 for A, 1 for B. None: 0 everywhere
+    position_ids: Tensor | None  # int64 (B, S), each token's place in its sequence, from 0. None: its place in the row
+    sequence_ids: Tensor | None  # int64 (B, S), of a packed row, -1 on padding. A token sees its own sequence only
+    attention_mask: Tensor | None  # int64 or bool (B, S), 0 on the padding of rows with one sequence. None: no padding
+    cls_positions: Tensor | None  # int64 (B, P), of each sequence's [CLS], 0 where unused. None: position 0 of each row
+    # int32 (N + 1,), where each sequence of the rows, joined end to end, begins, padding included; filled up with
+    # B * S. Only the attention kernel "flash" reads it, and needs it
     cu_seqlens: Tensor | None
-    """int32 (N + 1,), where each sequence of the rows, joined end to end, begins, padding included; filled up with
-    B * S. Only the attention kernel "flash" reads it, and needs it."""
 
 
 class AlbertModel(nn.Module):

@@ -16,19 +16,12 @@ _BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*
 
 
 class TensorNames(NamedTuple):
-    """The names of the tensors of one kind of model in `transformers`.
+    """The names of the tensors of one kind of model in `transformers`."""
 
-    Attributes:
-        prefixes: prefix of a tensor's name here: its prefix there. Other names are equal in both.
-        block: what precedes the name of a tensor of a block; the number of the block stands for {}.
-        block_prefixes: as `prefixes`, for the names inside a block.
-        duplicates: second names of tied tensors, each with the first name.
-    """
-
-    prefixes: Mapping[str, str]
-    block: str
-    block_prefixes: Mapping[str, str]
-    duplicates: Sequence[tuple[str, str]]
+    prefixes: Mapping[str, str]  # prefix of a tensor's name here: its prefix there. Other names are equal in both.
+    block: str  # what precedes the name of a tensor of a block; the number of the block stands for {}
+    block_prefixes: Mapping[str, str]  # as `prefixes`, for the names inside a block
+    duplicates: Sequence[tuple[str, str]]  # second names of tied tensors, each with the first name
 
     def of(self, own: str) -> str:
         """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""

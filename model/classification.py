@@ -23,18 +23,11 @@ class ClassificationOutput(NamedTuple):
     The caller divides the sums by the total of its whole batch.
     """
 
-    logits: Tensor
-    """(N, C); (N, K) for multiple choice; (T, C) for tokens."""
-
+    logits: Tensor  # (N, C); (N, K) for multiple choice; (T, C) for tokens
+    # () cross entropies, in nats (of each label if a text may have several); of a regression, squared errors
     loss_sum: Tensor | None = None
-    """Sum of the cross entropies, in nats (of each label if a text may have several); of a regression, of the squared
-    errors."""
-
-    correct: Tensor | None = None
-    """Number of labels that have the highest logit; 0 for a regression."""
-
-    total: Tensor | None = None
-    """Number of labels."""
+    correct: Tensor | None = None  # () labels that have the highest logit; 0 for a regression
+    total: Tensor | None = None  # () labels
 
 
 class _Classifier(ModelWithHead):

@@ -16,17 +16,10 @@ from model.config import AlbertConfig
 class ParameterCounts:
     """Trainable parameters by part. Shared and tied parameters count once."""
 
-    embeddings: int
-    """The tables, their LayerNorm, and the projection to hidden_size."""
-
-    encoder: int
-    """All attention and feed-forward blocks."""
-
-    pooler: int
-    """The dense layer on [CLS]; 0 without a sentence head."""
-
-    heads: int
-    """The masked-token head without its tied matrix, and the sentence head. Only pre-training uses them."""
+    embeddings: int  # the tables, their LayerNorm, and the projection to hidden_size
+    encoder: int  # all attention and feed-forward blocks
+    pooler: int  # the dense layer on [CLS]; 0 without a sentence head
+    heads: int  # the masked-token head without its tied matrix, and the sentence head: only pre-training has them
 
     @property
     def backbone(self) -> int:
@@ -50,17 +43,11 @@ def parameter_counts(config: AlbertConfig) -> ParameterCounts:
 
 
 class ForwardFlops(NamedTuple):
-    """Floating-point operations, by part, of the forward pass of one row of S positions with M predictions.
+    """Floating-point operations, by part, of the forward pass of one row of S positions with M predictions."""
 
-    Attributes:
-        attention: the four projections and the two products of all blocks; attention over the whole row.
-        ffn: the two matrices of all blocks.
-        ends: the projection E -> H, the masked-token head with its V logits, and the pooler of one [CLS].
-    """
-
-    attention: int
-    ffn: int
-    ends: int
+    attention: int  # the four projections and the two products of all blocks; attention over the whole row
+    ffn: int  # the two matrices of all blocks
+    ends: int  # the projection E -> H, the masked-token head with its V logits, and the pooler of one [CLS]
 
 
 def forward_flops(

@@ -24,22 +24,13 @@ class DistillationSums(NamedTuple):
     A part that is not asked for is 0.
     """
 
-    states: Tensor
-    """1 - cosine of the last states, over the tokens."""
-
-    layers: Tensor
-    """1 - cosine of the states after each layer, a mean over the layers, over the tokens. The teacher's layers are
-    taken evenly."""
-
-    attention: Tensor
-    """1 - cosine of what each attention head reads, a mean over the heads and the layers, over the tokens. The layers
-    are those of `layers`; the student has the teacher's heads."""
-
-    pooled: Tensor
-    """1 - cosine of the mean of the last states, over the sequences."""
-
-    similarity: Tensor
-    """Squared difference of the cosines of the mean states of two sequences in a row, over all such pairs."""
+    # over the tokens
+    states: Tensor  # 1 - cosine of the last states
+    layers: Tensor  # 1 - cosine of the states after each layer, a mean over the layers; the teacher's, taken evenly
+    attention: Tensor  # 1 - cosine of what each head reads, a mean over heads and these layers; both have equal heads
+    # over the sequences, and over the pairs of two in a row
+    pooled: Tensor  # 1 - cosine of the mean of the last states
+    similarity: Tensor  # squared difference of the cosines of the two mean states
 
 
 PARTS = DistillationSums._fields

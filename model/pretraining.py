@@ -22,29 +22,16 @@ class PreTrainingOutput(NamedTuple):
     sentence head the sentence sums are zeros.
     """
 
-    mlm_logits: Tensor | None
-    """(B, M, V) at `masked_positions`, or (B, S, V) without them; None in training with `chunked_loss`."""
-
-    sentence_logits: Tensor | None = None
-    """(B, P, 2) at `cls_positions`, or (B, 2) without them; None without a sentence head."""
-
-    mlm_loss_sum: Tensor | None = None
-    """Sum of the cross entropies of the masked tokens, in nats."""
-
-    mlm_correct: Tensor | None = None
-    """Number of masked tokens whose label has the highest logit."""
-
-    mlm_count: Tensor | None = None
-    """Number of masked tokens."""
-
-    sentence_loss_sum: Tensor | None = None
-    """Sum of the cross entropies of the sentence labels, in nats."""
-
-    sentence_correct: Tensor | None = None
-    """Number of pairs whose label has the highest logit."""
-
-    sentence_count: Tensor | None = None
-    """Number of pairs with a label."""
+    mlm_logits: (
+        Tensor | None
+    )  # (B, M, V), or (B, S, V) without `masked_positions`; None in training with `chunked_loss`
+    sentence_logits: Tensor | None = None  # (B, P, 2), or (B, 2) without `cls_positions`; None without a sentence head
+    mlm_loss_sum: Tensor | None = None  # () cross entropies of the masked tokens, in nats
+    mlm_correct: Tensor | None = None  # () masked tokens whose label has the highest logit
+    mlm_count: Tensor | None = None  # () masked tokens
+    sentence_loss_sum: Tensor | None = None  # () cross entropies of the sentence labels, in nats
+    sentence_correct: Tensor | None = None  # () pairs whose label has the highest logit
+    sentence_count: Tensor | None = None  # () pairs with a label
 
 
 class AlbertForPreTraining(ModelWithHead):

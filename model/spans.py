@@ -26,27 +26,14 @@ START_BEAM = 5
 class SpanOutput(NamedTuple):
     """Logits of each window's tokens as start and end, and sums over the windows whose positions were given."""
 
-    start_logits: Tensor
-    """(N, L) fp32, -inf where no answer may start."""
-
+    start_logits: Tensor  # (N, L) fp32, -inf where no answer may start
+    # (N, L) fp32, -inf where no answer may end; from a conditioned model without positions (N, T, L), for each start
     end_logits: Tensor
-    """(N, L) fp32, -inf where no answer may end; (N, T, L), one for each start of the beam, from a conditioned model
-    without positions."""
-
-    loss_sum: Tensor | None = None
-    """Sum of the windows' losses, in nats: fp32 scalar."""
-
-    correct: Tensor | None = None
-    """Number of windows whose start and end both have the highest logits: fp32 scalar."""
-
-    total: Tensor | None = None
-    """Number of windows: fp32 scalar."""
-
-    start_beam: Tensor | None = None
-    """int64 (N, T), the most probable starts; from a conditioned model without positions."""
-
-    null_logits: Tensor | None = None
-    """(N,) fp32, log-odds that the window holds no answer; from a conditioned model."""
+    loss_sum: Tensor | None = None  # () fp32, the windows' losses, in nats
+    correct: Tensor | None = None  # () fp32, windows whose start and end both have the highest logits
+    total: Tensor | None = None  # () fp32, windows
+    start_beam: Tensor | None = None  # int64 (N, T), the most probable starts; of a conditioned model without positions
+    null_logits: Tensor | None = None  # (N,) fp32, log-odds that the window holds no answer; of a conditioned model
 
 
 def gather_windows(hidden: Tensor, window_positions: Tensor | None) -> Tensor:

@@ -52,14 +52,9 @@ class AttentionPattern(NamedTuple):
     At most one of the fields is set. If none is, every token of a row attends to every other.
     """
 
-    mask: Tensor | None = None
-    """bool, (B, 1, S, S) or (B, 1, 1, S): True where the query (third axis) may attend to the key (last axis)."""
-
-    lengths: list[int] | None = None
-    """The length of each sequence, in the order of the rows. For the kernel "sequences"."""
-
-    cu_seqlens: Tensor | None = None
-    """int32 (N + 1,), cumulative lengths of the sequences of all rows, from 0. For "flash"."""
+    mask: Tensor | None = None  # bool (B, 1, S, S) or (B, 1, 1, S), True where the query may attend to the key (last)
+    lengths: list[int] | None = None  # of each sequence, in the order of the rows; for the kernel "sequences"
+    cu_seqlens: Tensor | None = None  # int32 (N + 1,), cumulative lengths of all sequences, from 0; for "flash"
 
     @classmethod
     def for_packed_rows(
@@ -129,11 +124,8 @@ def attend(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tens
 class FusedProjection(NamedTuple):
     """The query, key and value projections of an attention block as one, for all layers of a pass that use it."""
 
-    weight: Tensor
-    """(3H, H)"""
-
-    bias: Tensor
-    """(3H,)"""
+    weight: Tensor  # (3H, H)
+    bias: Tensor  # (3H,)
 
 
 class QueryKeyValue(nn.Module):

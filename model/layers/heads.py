@@ -82,14 +82,9 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
 class ClassificationSums(NamedTuple):
     """Sums over the labels that are not ignored: fp32 scalars on the device of the logits."""
 
-    loss: Tensor
-    """Sum of the cross entropies, in nats."""
-
-    hits: Tensor
-    """Number of labels that have the highest logit."""
-
-    total: Tensor
-    """Number of labels."""
+    loss: Tensor  # () cross entropies, in nats
+    hits: Tensor  # () labels that have the highest logit
+    total: Tensor  # () labels
 
 
 def classification_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:

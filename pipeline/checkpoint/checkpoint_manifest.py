@@ -65,21 +65,14 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class CheckpointManifest:
-    """The record of a complete checkpoint.
+    """The record of a complete checkpoint."""
 
-    Attributes:
-        step: optimizer steps made, including skipped ones.
-        score: the caller's measure of quality, higher is better; None without one.
-        tensors: by the parameter's name.
-        milestone: whether it is kept for ever.
-        scored_on: digest of the data of the score; scores on other data are not compared. "" if it never changes.
-    """
-
-    step: Count
-    score: float | None
-    tensors: dict[str, StoredTensor]
+    step: Count  # optimizer steps made, including skipped ones
+    score: float | None  # the caller's measure of quality, higher is better; None without one
+    tensors: dict[str, StoredTensor]  # by the parameter's name
     files: list[FileEntry] = field(default_factory=list)
-    milestone: bool = False
+    milestone: bool = False  # whether it is kept for ever
+    # digest of the data of the score; scores on other data are not compared. "" if it never changes.
     scored_on: str = ""
 
     def to_json(self) -> str:

@@ -240,21 +240,14 @@ def best_checkpoint(run: Path) -> Path:
 
 @dataclass(frozen=True)
 class InitialModel:
-    """A trained model, read at the first start and known from the run's settings later.
+    """A trained model, read at the first start and known from the run's settings later."""
 
-    Attributes:
-        directory: that the command line names.
-        digest: of the weights.
-        weights: None if all runs have checkpoints: then the directory is not read again.
-        pretraining: the record of the pre-training that it comes from; None if there is none.
-    """
-
-    directory: Path
-    digest: str
+    directory: Path  # that the command line names
+    digest: str  # of the weights
     config: AlbertConfig
     vocabulary: Vocabulary
-    weights: InitialWeights | None
-    pretraining: PretrainSettings | None
+    weights: InitialWeights | None  # None if all runs have checkpoints: then the directory is not read again
+    pretraining: PretrainSettings | None  # the record of the pre-training that it comes from; None if there is none
 
 
 def record_of(initial: InitialModel | None) -> dict[str, Any]:

@@ -26,18 +26,13 @@ _FLAG, _REMEDY = "pooling_mode_", "name a model with mean, cls or max pooling"
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the states of the tokens, [CLS] and [SEP] included, become an embedding.
-
-    Attributes:
-        max_length: tokens of the longest text, [CLS] and [SEP] included; None for the model's positions.
-        lowercase: whether texts become lower case before they are encoded.
-        normalizes: whether embeddings are scaled to the Euclidean length 1.
-    """
+    """How the states of the tokens, [CLS] and [SEP] included, become an embedding."""
 
     mode: str = "mean"
+    # tokens of the longest text, [CLS] and [SEP] included; None for the model's positions
     max_length: int | None = None
-    lowercase: bool = False
-    normalizes: bool = True
+    lowercase: bool = False  # whether texts become lower case before they are encoded
+    normalizes: bool = True  # whether embeddings are scaled to the Euclidean length 1
 
 
 @dataclass(frozen=True)

@@ -88,21 +88,14 @@ class Arranged(NamedTuple):
 
 @dataclass(frozen=True)
 class Collator:
-    """Turns rows of one shard set into batches.
-
-    Attributes:
-        continues_word: (V,) True for pieces that continue a word.
-        objective: what the sentence head learns: order (sop), adjacency (nsp), or nothing (mlm).
-        seed: every choice is a function of (seed, epoch, row).
-        masking: which tokens are predicted, and what replaces them.
-    """
+    """Turns rows of one shard set into batches."""
 
     shards: ShardSet
     shape: BatchShape
-    continues_word: NDArray[np.bool_]
-    objective: Objective
-    seed: int
-    masking: MaskingSettings
+    continues_word: NDArray[np.bool_]  # (V,) True for pieces that continue a word
+    objective: Objective  # what the sentence head learns: order (sop), adjacency (nsp), or nothing (mlm)
+    seed: int  # every choice is a function of (seed, epoch, row)
+    masking: MaskingSettings  # which tokens are predicted, and what replaces them
 
     def read(self, epochs: Sequence[int], rows: Sequence[int]) -> Batch:
         """The batch of the given rows, each with the choices of its epoch; a negative row number gives an empty row."""

@@ -23,20 +23,14 @@ _INDEX_BITS = 11  # of a random number; longer rows need more
 class MaskingSettings:
     """How the tokens to predict are chosen and replaced. The defaults are the paper's values.
 
-    Attributes:
-        mask_probability: part of a row's tokens, special ones included, that is predicted; above 0, up to 1.
-        max_ngram: words of the longest n-gram.
-        replace_with_mask: part of the predicted tokens that becomes [MASK].
-        replace_with_random: part of the predicted tokens that becomes a random token. The rest are kept.
-
     Raises:
         ValueError: a value is out of its range.
     """
 
-    mask_probability: float = 0.15
-    max_ngram: int = 3
-    replace_with_mask: float = 0.8
-    replace_with_random: float = 0.1
+    mask_probability: float = 0.15  # part of a row's tokens, special ones included, that is predicted; above 0, up to 1
+    max_ngram: int = 3  # words of the longest n-gram
+    replace_with_mask: float = 0.8  # part of the predicted tokens that becomes [MASK]
+    replace_with_random: float = 0.1  # part of the predicted tokens that becomes a random token. The rest are kept.
 
     def __post_init__(self) -> None:
         if not 0 < self.mask_probability <= 1:

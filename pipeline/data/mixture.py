@@ -26,19 +26,12 @@ MAX_BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Mixture:
-    """Corpora with the same vocabulary and the same length of rows.
+    """Corpora with the same vocabulary and the same length of rows."""
 
-    Attributes:
-        collators: one per corpus; all have the same shape.
-        names: of the corpora, for people.
-        weights: positions of each corpus in a block.
-        seed: of the mixture.
-    """
-
-    collators: tuple[Collator, ...]
-    names: tuple[str, ...]
-    weights: tuple[int, ...]
-    seed: int
+    collators: tuple[Collator, ...]  # one per corpus; all have the same shape
+    names: tuple[str, ...]  # of the corpora, for people
+    weights: tuple[int, ...]  # positions of each corpus in a block
+    seed: int  # of the mixture
 
     @property
     def rows(self) -> int:

@@ -24,18 +24,12 @@ _OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themsel
 
 
 class ExitNotice(NamedTuple):
-    """Why a rank leaves (0: it is done), and how the others end.
-
-    Attributes:
-        line: the error message that is printed once a host.
-        grace: seconds that the ranks have to end by themselves.
-        stacks: directory to which each rank writes its stacks; "" for none.
-    """
+    """Why a rank leaves (0: it is done), and how the others end."""
 
     status: int
-    line: str = ""
-    grace: float = 0.0
-    stacks: str = ""
+    line: str = ""  # the error message that is printed once a host
+    grace: float = 0.0  # seconds that the ranks have to end by themselves
+    stacks: str = ""  # directory to which each rank writes its stacks; "" for none
 
 
 def exit_notice(name: str, error: BaseException | None) -> ExitNotice:

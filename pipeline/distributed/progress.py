@@ -25,20 +25,14 @@ _MEDIAN_OF = 50
 
 
 class Report(NamedTuple):
-    """What a rank says of itself; phase, step and micro_step as in `Progress`.
-
-    Attributes:
-        collectives: that the rank has entered.
-        limit: seconds until its next note after which it hangs; infinite if it is not watched.
-        idle: seconds since its last note.
-    """
+    """What a rank says of itself; phase, step and micro_step as in `Progress`."""
 
     phase: str
     step: int
     micro_step: int
-    collectives: int
-    limit: float
-    idle: float = 0.0
+    collectives: int  # that the rank has entered
+    limit: float  # seconds until its next note after which it hangs; infinite if it is not watched
+    idle: float = 0.0  # seconds since its last note
 
 
 class Progress:

@@ -10,30 +10,20 @@ Precision = Literal["fp16", "bf16", "fp32"]
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """A checked DeepSpeed JSON for a known number of ranks.
+    """A checked DeepSpeed JSON for a known number of ranks."""
 
-    Attributes:
-        json: what `deepspeed.initialize` gets. Its `train_batch_size` includes the empty rows, because DeepSpeed
-            demands the product of its sizes.
-        precision: of the forward and backward pass.
-        train_batch_size: rows in a step, over all ranks, without empty ones.
-        micro_batch_size: rows in a micro-step of one rank; the last micro-batches of a step may hold fewer.
-        accumulation_steps: micro-steps in a step, the same on all ranks.
-        device: name of the hardware, see `Hardware`.
-        learning_rate: the peak, from the optimizer block.
-        notes: what differs from the JSON and why, one line each.
-    """
-
+    # what `deepspeed.initialize` gets. Its `train_batch_size` includes the empty rows, because DeepSpeed demands the
+    # product of its sizes.
     json: dict[str, Any]
-    precision: Precision
-    train_batch_size: int
-    micro_batch_size: int
-    accumulation_steps: int
+    precision: Precision  # of the forward and backward pass
+    train_batch_size: int  # rows in a step, over all ranks, without empty ones
+    micro_batch_size: int  # rows in a micro-step of one rank; the last micro-batches of a step may hold fewer
+    accumulation_steps: int  # micro-steps in a step, the same on all ranks
     world_size: int
-    device: str
+    device: str  # name of the hardware, see `Hardware`
     optimizer: str
-    learning_rate: float
-    notes: tuple[str, ...]
+    learning_rate: float  # the peak, from the optimizer block
+    notes: tuple[str, ...]  # what differs from the JSON and why, one line each
 
     @property
     def zero_stage(self) -> int:

@@ -56,21 +56,15 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, and what it needs.
-
-    Attributes:
-        checkpointing: of activations: "none" or "layer".
-        tflops: speed of a GPU in TFLOP/s, counting all operations that are executed.
-        steps: optimizer steps of the run.
-    """
+    """A run, and what it needs."""
 
     model: AlbertConfig
     engine: EngineConfig
     cluster: Cluster
     shape: BatchShape
-    checkpointing: str
-    tflops: float
-    steps: int
+    checkpointing: str  # of activations: "none" or "layer"
+    tflops: float  # speed of a GPU in TFLOP/s, counting all operations that are executed
+    steps: int  # optimizer steps of the run
 
     @cached_property
     def parameters(self) -> int:

@@ -153,22 +153,15 @@ def make_deterministic() -> None:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One kind of GPU.
-
-    Attributes:
-        tflops: peak of dense matrix products, by precision. A missing precision is not native; fp32 is without
-            TF32.
-        link_bytes_per_second: from one GPU to the others of its node, one direction.
-        network_gbit: network of a typical node, in Gbit/s, one direction.
-        device_names: a pattern of the driver's names. Variants with other peaks (H100 PCIe, A10G) do not match.
-    """
+    """One kind of GPU."""
 
     name: str
     memory_bytes: float
+    # peak of dense matrix products, by precision. A missing precision is not native; fp32 is without TF32.
     tflops: dict[str, float]
-    link_bytes_per_second: float
-    network_gbit: float
-    device_names: str
+    link_bytes_per_second: float  # from one GPU to the others of its node, one direction
+    network_gbit: float  # network of a typical node, in Gbit/s, one direction
+    device_names: str  # a pattern of the driver's names. Variants with other peaks (H100 PCIe, A10G) do not match.
 
 
 _GIB = 2.0**30

@@ -29,24 +29,16 @@ _BLOCK = 1 << 18  # elements whose squares stay in a processor's cache
 
 @dataclass(frozen=True, eq=False)
 class TensorSlice:
-    """The elements of one tensor that this rank updates, in fp32.
+    """The elements of one tensor that this rank updates, in fp32."""
 
-    Attributes:
-        name: of the parameter in the model.
-        shape: of the whole tensor.
-        group: index of its parameter group in the optimizer.
-        start, length: this rank's elements [start, start + length) of the flattened tensor; length may be 0.
-        flat: the optimizer's tensor that holds them (a key of `optimizer.state`).
-        offset: where they start in the flattened `flat`.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    group: int
+    name: str  # of the parameter in the model
+    shape: tuple[int, ...]  # of the whole tensor
+    group: int  # index of its parameter group in the optimizer
+    # start, length: this rank's elements [start, start + length) of the flattened tensor; length may be 0
     start: int
     length: int
-    flat: Tensor
-    offset: int
+    flat: Tensor  # the optimizer's tensor that holds them (a key of `optimizer.state`)
+    offset: int  # where they start in the flattened `flat`
 
     @property
     def weight(self) -> Tensor:
@@ -59,18 +51,13 @@ class TensorSlice:
 
 
 class _Views(NamedTuple):
-    """The slices of some parameters that are not empty, each with the index of its parameter; views of their weights.
-
-    Attributes:
-        numbers: int64 (len(slices),) the number of each slice's tensor in `Lamb.tensor_names`; -1 if it is not
-            scaled.
-        tensors: int64 (T,) the numbers of all tensors, including those of which this rank holds nothing.
-    """
+    """The slices of some parameters that are not empty, each with the index of its parameter, and their weights."""
 
     slices: list[tuple[int, TensorSlice]]
     weights: list[Tensor]
+    # int64 (len(slices),) the number of each slice's tensor in `Lamb.tensor_names`; -1 if it is not scaled
     numbers: Tensor
-    tensors: Tensor
+    tensors: Tensor  # int64 (T,) the numbers of all tensors, including those of which this rank holds nothing
 
 
 class Lamb(torch.optim.Optimizer):

@@ -53,39 +53,28 @@ class LabelCounts(NamedTuple):
 
 
 class PretrainingSums(NamedTuple, Generic[T]):
-    """Sums over batches.
+    """Sums over batches."""
 
-    Attributes:
-        mlm_loss, mlm_correct, mlm_count: over the masked tokens.
-        sentence_loss, sentence_correct, sentence_count: over the segment pairs.
-        tokens: without padding.
-        rows: that hold at least one token.
-    """
-
+    # mlm_loss, mlm_correct, mlm_count: over the masked tokens
     mlm_loss: T
     mlm_correct: T
     mlm_count: T
+    # sentence_loss, sentence_correct, sentence_count: over the segment pairs
     sentence_loss: T
     sentence_correct: T
     sentence_count: T
-    tokens: T
-    rows: T
+    tokens: T  # without padding
+    rows: T  # that hold at least one token
 
 
 @dataclass
 class PreTraining(TrainingTask):
-    """Trains on the rows of `training` and evaluates on the rows of `held_out`.
-
-    Attributes:
-        earlier: the settings of the start before this one; None for a new run.
-        training: the training shards; set by `open`.
-        held_out: collators by name; set by `open`. The metrics of the first one have no prefix and decide which step is
-            the best.
-    """
+    """Trains on the rows of `training` and evaluates on the rows of `held_out`."""
 
     settings: PretrainSettings
-    earlier: PretrainSettings | None
-    training: Mixture = field(init=False)
+    earlier: PretrainSettings | None  # the settings of the start before this one; None for a new run
+    training: Mixture = field(init=False)  # the training shards; set by `open`
+    # collators by name; set by `open`. The metrics of the first one have no prefix and decide which step is the best.
     held_out: Mapping[str, Collator] = field(init=False)
 
     name = "pretrain"

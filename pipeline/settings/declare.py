@@ -31,31 +31,22 @@ MAX_YAML_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of a dataclass.
-
-    Attributes:
-        default: MISSING if the flag is required.
-        read: makes the value of a word, and refuses it with ValueError or `argparse.ArgumentTypeError`.
-        metavar: what stands for the value in the help. That of a path fits `common.command_line.PATHS`.
-        alone: the word that the flag means without one.
-        extend: whether words given later are added to those before, instead of replacing them.
-        group: begins a group of flags with this title.
-        fixed: whether a run that is resumed must have the same value.
-        many: whether it takes one or more words.
-    """
+    """A flag of a dataclass."""
 
     help: str
-    default: Any = dataclasses.MISSING
+    default: Any = dataclasses.MISSING  # MISSING if the flag is required
+    # makes the value of a word, and refuses it with ValueError or `argparse.ArgumentTypeError`
     read: Callable[[str], Any] | None = None
     name: str = ""
+    # what stands for the value in the help. That of a path fits `common.command_line.PATHS`.
     metavar: str | None = None
     choices: Sequence[str] = ()
-    alone: str | None = None
-    extend: bool = False
-    group: str = ""
-    fixed: bool = False
+    alone: str | None = None  # the word that the flag means without one
+    extend: bool = False  # whether words given later are added to those before, instead of replacing them
+    group: str = ""  # begins a group of flags with this title
+    fixed: bool = False  # whether a run that is resumed must have the same value
     field: str = ""
-    many: bool = False
+    many: bool = False  # whether it takes one or more words
 
     @property
     def key(self) -> str:

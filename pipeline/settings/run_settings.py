@@ -74,34 +74,27 @@ class Distilled:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """A run, of pre-training or fine-tuning.
-
-    Attributes:
-        engine: the DeepSpeed JSON, fitted to the number of ranks; it holds all batch sizes.
-        warmup_steps: None for the default of the schedule.
-        log_interval, eval_interval, save_interval: steps from one to the next.
-        kept_checkpoints: how many of the newest checkpoints are kept beside the best one.
-        milestones: steps after which a checkpoint is saved that is never deleted.
-        skipped_batches: that are not trained on, from 0: first, and one past the last.
-        scored_on: digest of the data that the checkpoints are scored on; "" if a resume must have the same data.
-        branch: the checkpoint of another run that this run goes on from; None: it begins at step 0.
-        init, init_weights, init_model: directory, digest and architecture of the model of --init; None without one.
-    """
+    """A run, of pre-training or fine-tuning."""
 
     flags: RunFlags
     model: AlbertConfig = fixed()
     execution: ExecutionOptions
+    # the DeepSpeed JSON, fitted to the number of ranks; it holds all batch sizes
     engine: EngineConfig = fixed(EngineConfig.decisive)
     steps: Positive
-    warmup_steps: Count | None = fixed()
+    warmup_steps: Count | None = fixed()  # None for the default of the schedule
+    # log_interval, eval_interval, save_interval: steps from one to the next
     log_interval: Positive
     eval_interval: Positive
     save_interval: Positive
-    kept_checkpoints: Positive
-    milestones: tuple[Count, ...] = ()
+    kept_checkpoints: Positive  # how many of the newest checkpoints are kept beside the best one
+    milestones: tuple[Count, ...] = ()  # steps after which a checkpoint is saved that is never deleted
+    # that are not trained on, from 0: first, and one past the last
     skipped_batches: tuple[tuple[Count, Count], ...] = ()
-    scored_on: str = ""
+    scored_on: str = ""  # digest of the data that the checkpoints are scored on; "" if a resume must have the same data
+    # the checkpoint of another run that this run goes on from; None: it begins at step 0
     branch: Branch | None = fixed(default=None)
+    # init, init_weights, init_model: directory, digest and architecture of the model of --init; None without one
     init: str | None = None
     init_weights: str | None = fixed(default=None)
     init_model: AlbertConfig | None = None
@@ -134,22 +127,17 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(RunSettings):
-    """A pre-training run. The vocabulary size and the positions of `model` are those of the data.
-
-    Attributes:
-        data, data_digests, corpus_weights: directory, sha256 of the manifest, and whole-number weight of each
-            corpus.
-        corpora: what the training shards were made from, for the model card.
-    """
+    """A pre-training run. The vocabulary size and the positions of `model` are those of the data."""
 
     flags: PretrainFlags
     warmup_steps: Count = fixed()
     objective: Objective = fixed()
     masking: MaskingSettings = fixed()
+    # data, data_digests, corpus_weights: directory, sha256 of the manifest, and whole-number weight of each corpus
     data: tuple[Path, ...]
     data_digests: tuple[str, ...] = fixed()
     corpus_weights: tuple[Positive, ...] = fixed()
-    corpora: tuple[CorpusRecord, ...]
+    corpora: tuple[CorpusRecord, ...]  # what the training shards were made from, for the model card
     distilled: Distilled | None = fixed(default=None)
 
     @property
@@ -163,26 +151,20 @@ class FinetuneSettings(RunSettings):
     """A fine-tuning run, of one seed. `model` has the dropout of fine-tuning.
 
     A checkpoint is saved at every evaluation, because the best evaluated step is the result of the run.
-
-    Attributes:
-        flags: of the command line, with the seed and the directory of this run.
-        data_digest: of the examples that training sees: those of train and the dev sets.
-        limits: of passages, questions and answers (SQuAD); None for other kinds of task.
-        pretraining: the pre-training run when this run began; None if there was none.
-        rate_note: why the learning rate is not that of the table; "" if it is, or the user chose it.
     """
 
-    flags: FinetuneFlags
+    flags: FinetuneFlags  # of the command line, with the seed and the directory of this run
     steps: Positive = fixed()
     eval_interval: Positive = fixed()
     kept_checkpoints: Positive = 1
     task: str = fixed()
     own_task: OwnRecord | None = fixed(default=None)
-    data_digest: str = fixed()
+    data_digest: str = fixed()  # of the examples that training sees: those of train and the dev sets
     max_length: Positive = fixed()
+    # of passages, questions and answers (SQuAD); None for other kinds of task
     limits: SpanLimits | None = fixed(default=None)
-    pretraining: PretrainSettings | None = None
-    rate_note: str = ""
+    pretraining: PretrainSettings | None = None  # the pre-training run when this run began; None if there was none
+    rate_note: str = ""  # why the learning rate is not that of the table; "" if it is, or the user chose it
     data_on_hub: bool = False
 
     @property

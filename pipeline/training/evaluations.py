@@ -31,21 +31,15 @@ def parts_of(metrics: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict
 
 
 class Evaluation(NamedTuple):
-    """The result of an evaluation.
+    """The result of an evaluation."""
 
-    Attributes:
-        metrics: for metrics.jsonl and TensorBoard.
-        score: higher is better; the checkpoint with the highest score is kept.
-        shown: name of the metric that the console shows.
-        tasks: "mlm", "sop" and "nsp", as far as the run trains them; the console shows their accuracies.
-        names: of the held-out sets, if there are several. The metrics of the first have no prefix, and decide the
-            score; those of another begin with its name and a slash.
-    """
-
-    metrics: dict[str, Any]
-    score: float
-    shown: str
+    metrics: dict[str, Any]  # for metrics.jsonl and TensorBoard
+    score: float  # higher is better; the checkpoint with the highest score is kept
+    shown: str  # name of the metric that the console shows
+    # "mlm", "sop" and "nsp", as far as the run trains them; the console shows their accuracies
     tasks: tuple[str, ...] = ()
+    # of the held-out sets, if there are several. The metrics of the first have no prefix, and decide the score; those
+    # of another begin with its name and a slash.
     names: tuple[str, ...] = ()
 
     def parts(self) -> dict[str, dict[str, Any]]:

@@ -30,19 +30,12 @@ update is skipped."""
 
 
 class Agreement(NamedTuple):
-    """What all ranks agree on before a step.
+    """What all ranks agree on before a step."""
 
-    Attributes:
-        stop_signal: the signal that ends training; None to continue.
-        label_counts: of the global batch, see `TrainingTask.label_counts`.
-        writers: ranks that are writing a checkpoint in the background.
-        progress: by the time limit, 0 to 1, see `Deadline`.
-    """
-
-    stop_signal: int | None
-    label_counts: Any
-    writers: float
-    progress: float
+    stop_signal: int | None  # the signal that ends training; None to continue
+    label_counts: Any  # of the global batch, see `TrainingTask.label_counts`
+    writers: float  # ranks that are writing a checkpoint in the background
+    progress: float  # by the time limit, 0 to 1, see `Deadline`
 
 
 class NextStep:

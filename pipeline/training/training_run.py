@@ -79,16 +79,11 @@ class Clock:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Computes speeds from counts and seconds.
+    """Computes speeds from counts and seconds."""
 
-    Attributes:
-        row_flops: floating-point operations of training on one row; None if rows differ.
-        peak: floating-point operations a second of one GPU, by its data sheet; None if unknown.
-    """
-
-    row_flops: int | None
+    row_flops: int | None  # floating-point operations of training on one row; None if rows differ
     world_size: int
-    peak: float | None
+    peak: float | None  # floating-point operations a second of one GPU, by its data sheet; None if unknown
 
     @classmethod
     def of(
@@ -120,41 +115,30 @@ class Throughput:
 
 @dataclass
 class TrainState:
-    """The progress of a run: all that a resume needs beside the engine's own state.
+    """The progress of a run: all that a resume needs beside the engine's own state."""
 
-    Attributes:
-        step: steps made, including those whose update was skipped. With the batch size and the skipped batches it
-            gives the samples consumed, and with the seed the order of all rows to come.
-        seconds: wall-clock time of all starts.
-        tokens: tokens trained on up to the last logged line, without padding.
-        meter: the task's sums since the last logged line over all ranks, in the order of `TrainingTask.sums_kind`.
-    """
-
+    # steps made, including those whose update was skipped. With the batch size and the skipped batches it gives the
+    # samples consumed, and with the seed the order of all rows to come.
     step: Count = 0
-    seconds: Finite = 0.0
-    tokens: Count = 0
+    seconds: Finite = 0.0  # wall-clock time of all starts
+    tokens: Count = 0  # tokens trained on up to the last logged line, without padding
+    # the task's sums since the last logged line over all ranks, in the order of `TrainingTask.sums_kind`
     meter: list[float] | None = None
     finished: bool = False
 
 
 @dataclass
 class TrainingRun:
-    """A run whose engine is ready to train. The trainer and its parts share it.
-
-    Attributes:
-        description: of the optimizer's parameter groups, one line each.
-        hosts: host name of each rank, on rank 0; empty on the others.
-        say: prints a line on rank 0, above the bar; `print` until the trainer is made.
-    """
+    """A run whose engine is ready to train. The trainer and its parts share it."""
 
     settings: RunSettings
     control: ControlGroup
     engine: "Engine"
     state: TrainState
-    description: str = ""
-    hosts: Sequence[str] = ()
+    description: str = ""  # of the optimizer's parameter groups, one line each
+    hosts: Sequence[str] = ()  # host name of each rank, on rank 0; empty on the others
     clock: Clock = field(default_factory=Clock)
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = print  # prints a line on rank 0, above the bar; `print` until the trainer is made
 
     @property
     def is_rank_0(self) -> bool:

@@ -26,11 +26,7 @@ HOST = ("--net", "--uts", "--mount", "--pid", "--mount-proc")
 
 
 def what_is_missing(packages: Mapping[str, str] = PACKAGES) -> str:
-    """Why hosts cannot be made here; "" if they can.
-
-    Args:
-        packages: by needed program, the package that has it.
-    """
+    """Why hosts cannot be made here; "" if they can. packages: by needed program, the package that has it."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [package for tool, package in packages.items() if not shutil.which(tool, path=SEARCHED)]

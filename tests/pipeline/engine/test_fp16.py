@@ -19,20 +19,14 @@ CASES = [(1, 1, "fp16"), *[(stage, 3, sums) for stage in (1, 2, 3) for sums in (
 
 
 class Trained(NamedTuple):
-    """The end of one training.
+    """The end of one training."""
 
-    Attributes:
-        weight, exp_avg: whole fp32 tensors by name.
-        scales: the loss scale after each step, of each rank.
-        skipped: the steps that each rank has skipped.
-        norms: the gradient norm of each step on rank 0, infinite where it overflowed.
-    """
-
+    # weight, exp_avg: whole fp32 tensors by name
     weight: dict[str, Tensor]
     exp_avg: dict[str, Tensor]
-    scales: list[list[float]]
-    skipped: list[int]
-    norms: list[float]
+    scales: list[list[float]]  # the loss scale after each step, of each rank
+    skipped: list[int]  # the steps that each rank has skipped
+    norms: list[float]  # the gradient norm of each step on rank 0, infinite where it overflowed
 
 
 def train_all() -> dict[tuple[int, int, str], Trained]:

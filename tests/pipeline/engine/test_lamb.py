@@ -18,19 +18,13 @@ STEPS = 20
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run the same training.
-
-    Attributes:
-        accumulation: micro-batches of a step on each rank.
-        accumulate_fp32: bf16 gradients are added up in fp32, which is another optimizer class at stage 1.
-        attached: False makes LAMB treat each flat buffer as one tensor.
-    """
+    """One way to run the same training."""
 
     stage: int
     precision: str = "fp32"
-    accumulation: int = 1
-    accumulate_fp32: bool = False
-    attached: bool = True
+    accumulation: int = 1  # micro-batches of a step on each rank
+    accumulate_fp32: bool = False  # bf16 gradients are added up in fp32, which is another optimizer class at stage 1
+    attached: bool = True  # False makes LAMB treat each flat buffer as one tensor
 
     def settings(self, world: int) -> dict[str, Any]:
         extra: dict[str, Any] = {}

@@ -14,32 +14,20 @@ MODEL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "inte
 
 @dataclass(frozen=True)
 class Run:
-    """A run of 10 steps of 12 rows.
+    """A run of 10 steps of 12 rows."""
 
-    Attributes:
-        name: of its directory.
-        micro: rows of a micro-batch, at most.
-        settings: of the DeepSpeed JSON, beside the usual ones.
-        flags: of the command line, likewise.
-        stopped_after: a stop signal arrives after the checkpoint of this step; None for no signal.
-        goes_on: the stopped run that this one resumes; None for a new run.
-        batch: rows of a step.
-        distils: True for a run with a teacher and all parts of its loss.
-        later: True for a run that starts after all others of its number of ranks.
-    """
-
-    name: str
+    name: str  # of its directory
     world: int = 2
-    micro: int = 3
+    micro: int = 3  # rows of a micro-batch, at most
     stage: int = 1
-    settings: tuple[tuple[str, Any], ...] = ()
-    flags: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()  # of the DeepSpeed JSON, beside the usual ones
+    flags: tuple[str, ...] = ()  # of the command line, likewise
     precision: str = "fp32"
-    stopped_after: int | None = None
-    goes_on: "Run | None" = None
-    batch: int = BATCH
-    distils: bool = False
-    later: bool = False
+    stopped_after: int | None = None  # a stop signal arrives after the checkpoint of this step; None for no signal
+    goes_on: "Run | None" = None  # the stopped run that this one resumes; None for a new run
+    batch: int = BATCH  # rows of a step
+    distils: bool = False  # True for a run with a teacher and all parts of its loss
+    later: bool = False  # True for a run that starts after all others of its number of ranks
 
     @property
     def directory(self) -> str:

@@ -32,15 +32,11 @@ PACKAGES = tuple(str(Path(package.__file__ or "").parent) + os.sep for package i
 
 
 class Waits(NamedTuple):
-    """What made the host wait in one run.
+    """What made the host wait in one run."""
 
-    Attributes:
-        reads: for each step, how often each function read a value of a tensor, without logging, evaluating and saving.
-        synchronisations: calls of the accelerator's `synchronize` until training has ended.
-    """
-
+    # for each step, how often each function read a value of a tensor, without logging, evaluating and saving
     reads: list[Counter[str]]
-    synchronisations: int
+    synchronisations: int  # calls of the accelerator's `synchronize` until training has ended
 
 
 def count_waits(commands: list[list[str]]) -> list[Waits]:

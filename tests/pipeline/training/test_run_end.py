@@ -115,8 +115,7 @@ def test_a_limit_that_is_too_short_for_anything_makes_one_step_and_none_makes_al
 def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[float]]:
     """Simulates a run whose steps, saves and evaluations take random times.
 
-    Returns:
-        When its last step ends, when its last save ends, and its learning rates.
+    Returns when its last step ends, when its last save ends, and its learning rates.
     """
     chance = random.Random(seed)
     limit = Deadline(hours, steps, save_seconds=20.0)

@@ -23,20 +23,13 @@ from tests.pipeline.workers.runs import run_command
 
 
 class Start(NamedTuple):
-    """One start of a run.
+    """One start of a run."""
 
-    Attributes:
-        arguments: of the command line.
-        stop_at: SIGUSR1 (Slurm's warning) arrives when this step is saved, and before the first step of a run that
-            resumes at it.
-        without: a file that is removed before the start.
-        stop_in_results: SIGUSR1 arrives while the results of a seed are being written.
-    """
-
-    arguments: list[str]
+    arguments: list[str]  # of the command line
+    # SIGUSR1 (Slurm's warning) arrives when this step is saved, and before the first step of a run that resumes at it
     stop_at: int | None = None
-    without: str | None = None
-    stop_in_results: bool = False
+    without: str | None = None  # a file that is removed before the start
+    stop_in_results: bool = False  # SIGUSR1 arrives while the results of a seed are being written
 
 
 def main() -> int:
@@ -56,8 +49,7 @@ def main() -> int:
 def finetune_each(commands: list[tuple[list[str], list[str]]]) -> list[list[tuple[int, str]]]:
     """Returns the exit status and stderr of each rank, for each command.
 
-    Args:
-        commands: for each, the command line of all ranks but rank 1, and the command line of rank 1.
+    commands: for each, the command line of all ranks but rank 1, and the command line of rank 1.
     """
     found = []
     for usual, of_rank_1 in commands:
