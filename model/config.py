@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from common.text import did_you_mean
 
-IGNORED_LABEL = -100
-"""The label of a position that the losses ignore."""
+IGNORED_LABEL = -100  # the label of a position that the losses ignore
 ACTIVATION_CHECKPOINTING = ("none", "layer")
 NEIGHBOURS, FREQUENCIES = "neighbours", "frequencies"
 INITIAL_FIELDS = (

@@ -40,8 +40,7 @@ from model.layers.heads import SentenceHead
 from model.pretraining import AlbertForPreTraining
 
 CONFIG_FILE = "config.json"
-SHARED_GROUPS = "shared_groups"
-"""The field with the groups of a model whose layers share one part alone."""
+SHARED_GROUPS = "shared_groups"  # the field with the groups of a model whose layers share one part alone
 WEIGHTS_FILE = "model.safetensors"
 PICKLED_WEIGHTS_FILE = "pytorch_model.bin"
 

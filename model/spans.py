@@ -19,8 +19,7 @@ from torch.nn import functional
 from model.albert import EncoderInputs, ModelWithHead
 from model.config import IGNORED_LABEL, AlbertConfig, ExecutionOptions
 
-START_BEAM = 5
-"""Number of starts for which a conditioned model computes the ends, when no positions are given."""
+START_BEAM = 5  # number of starts for which a conditioned model computes the ends, when no positions are given
 
 
 class SpanOutput(NamedTuple):

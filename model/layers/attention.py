@@ -21,8 +21,7 @@ from model.layers.torch_operators import flash_attention
 MAX_MASKED_LENGTH = 128
 """On a CPU, rows of at most this many positions use the masked kernel. One product for each sequence is slower for
 them: a step of albert-tiny with rows of 64 takes 1.3 times as long."""
-FLASH_CAPABILITY = (8, 0)
-"""The compute capability of the oldest GPUs that FlashAttention runs on."""
+FLASH_CAPABILITY = (8, 0)  # the compute capability of the oldest GPUs that FlashAttention runs on
 MASKED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """What may compute the kernel "masked" on a GPU; the first that can does. On Hopper torch itself prefers cuDNN, which
 can give NaN for rows of 64, 192, 320, ... positions (pytorch/pytorch issue 196678) and adds in no fixed order."""

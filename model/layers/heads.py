@@ -18,8 +18,7 @@ from model.config import IGNORED_LABEL, AlbertConfig, ExecutionOptions
 from model.layers.encoder import activation, compiled
 from model.layers.processor import Linear, linear
 
-CHUNK = 2048
-"""Predictions whose logits `chunked_sums` computes at once: 246 MB in fp32 with 30,000 pieces."""
+CHUNK = 2048  # predictions whose logits `chunked_sums` computes at once: 246 MB in fp32 with 30,000 pieces
 
 
 class MaskedTokenHead(nn.Module):

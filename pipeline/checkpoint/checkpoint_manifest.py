@@ -32,8 +32,7 @@ _FILE = r"rank-\d{5,}\.safetensors|state\.json"
 _OF_SAFETENSORS = r"\.tmp[0-9A-Za-z]{6}"  # what a kill leaves while the library writes a file
 OWN_FILES = re.compile(f"{_FILE}|{re.escape(MANIFEST)}|{_OF_SAFETENSORS}|{TEMPORARY.pattern}")
 """The names of the files that a save writes into a checkpoint's directory."""
-BYTES_A_PARAMETER = 12
-"""Bytes that a checkpoint holds of each parameter: the weight and both moments, in fp32."""
+BYTES_A_PARAMETER = 12  # bytes that a checkpoint holds of each parameter: the weight and both moments, in fp32
 
 
 class DamagedCheckpoint(Exception):

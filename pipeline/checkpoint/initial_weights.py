@@ -28,14 +28,12 @@ from pipeline.tasks.own_tasks import Head
 
 M = TypeVar("M", bound=nn.Module)
 
-HEAD_FILE = "head.json"
-"""Beside albert.json: the task of the head in albert.safetensors."""
+HEAD_FILE = "head.json"  # beside albert.json: the task of the head in albert.safetensors
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ENCODER = "albert."
 _POOLER = "albert.pooler."
 _POSITIONS = "albert.embeddings.position_embeddings.weight"
-OF_PIECES = ("albert.embeddings.word_embeddings.weight", "mlm_head.bias")
-"""The tensors with a row for each piece."""
+OF_PIECES = ("albert.embeddings.word_embeddings.weight", "mlm_head.bias")  # the tensors with a row for each piece
 _COPY_VOCABULARY = "copy there the vocabulary that the model was trained with, from its run or its first export"
 
 

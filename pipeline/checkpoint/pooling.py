@@ -18,8 +18,7 @@ from common.files import atomic
 from common.files.json_files import Positive, check_as, read_as, read_object
 
 MODULES, SETTINGS, LIBRARY = "modules.json", "sentence_*_config.json", "config_sentence_transformers.json"
-FILES = (MODULES, SETTINGS, LIBRARY, "*/config.json")
-"""Patterns of the files that are read."""
+FILES = (MODULES, SETTINGS, LIBRARY, "*/config.json")  # patterns of the files that are read
 MODES = ("mean", "cls", "max")
 _FLAG, _REMEDY = "pooling_mode_", "name a model with mean, cls or max pooling"
 

@@ -11,8 +11,7 @@ from pipeline.tasks.own_tasks import OwnRecord
 RESULTS = "results.json"
 _REMEDY = "restore it, or leave that run out"
 
-Metrics = dict[str, dict[str, Finite]]
-"""Split to metric to value."""
+Metrics = dict[str, dict[str, Finite]]  # split to metric to value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,7 @@ from pipeline.checkpoint.checkpoint_manifest import (
     check,
 )
 
-TAG = re.compile(r"step-(\d{8,})")
-"""The name of a checkpoint's directory."""
+TAG = re.compile(r"step-(\d{8,})")  # the name of a checkpoint's directory
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")
 
 

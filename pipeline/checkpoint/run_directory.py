@@ -18,8 +18,7 @@ from pipeline.settings.settings_file import SETTINGS, read_settings, write_setti
 if TYPE_CHECKING:
     from pipeline.distributed.control import ControlGroup
 
-EXPORT_TOOL = "pipeline.export"
-"""The writer that the marker of an export names."""
+EXPORT_TOOL = "pipeline.export"  # the writer that the marker of an export names
 
 OWN_NAMES = (
     *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "export", "done"),

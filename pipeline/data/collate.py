@@ -21,16 +21,14 @@ from pipeline.data.packed_rows import PackedRows, PlacedSequences, blank_rows, p
 
 FIRST_ORDINARY_ID = MASK_ID + 1
 
-DRAWS = 15
-"""Random numbers for each pair, which say where to look for a negative B."""
+DRAWS = 15  # random numbers for each pair, which say where to look for a negative B
 _ROWS_PER_DRAW = 4  # neighbours on disk that each draw looks through
 _DRAWS_PER_PAIR = 1 + DRAWS  # random numbers: the first decides the label, the others choose a partner
 PERFECT_CUT = 4  # the highest score of a negative B that is cut, see `_scores`
 
 Objective = Literal["sop", "nsp", "mlm"]
 
-Segment = NDArray[np.uint16]
-"""Tokens of one text segment, (n,)."""
+Segment = NDArray[np.uint16]  # tokens of one text segment, (n,)
 
 
 class Batch(NamedTuple):

@@ -20,8 +20,7 @@ from pipeline.data import rng, sampler
 from pipeline.data.collate import Batch, BatchShape, Collator, Objective, blank
 from pipeline.data.masking import MaskingSettings
 
-MAX_BLOCK = 1 << 16
-"""Positions of the longest block."""
+MAX_BLOCK = 1 << 16  # positions of the longest block
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from data_prep.text.vocabulary import CLS_ID, PAD_ID, SEP_ID
 
-Tokens = NDArray[np.integer]
-"""Token ids, (n,)."""
+Tokens = NDArray[np.integer]  # token ids, (n,)
 
 
 class PackedRows(NamedTuple):

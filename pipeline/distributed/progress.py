@@ -19,8 +19,7 @@ Phase = Literal[
 
 STEPS_FACTOR = 10
 """A rank may be silent for this many times a median step, and in a save for this many times the longest save."""
-LONG_SECONDS = 1800.0
-"""Limit of a compilation, of the first steps of a start, of scoring, and of what follows training."""
+LONG_SECONDS = 1800.0  # limit of a compilation, of the first steps of a start, of scoring, and of what follows training
 _MEDIAN_OF = 50
 
 

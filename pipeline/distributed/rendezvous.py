@@ -26,8 +26,7 @@ from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 
 T = TypeVar("T")
 
-LOOPBACK = ("127.0.0.1", "localhost")
-"""Values of MASTER_ADDR with which all ranks are on this host."""
+LOOPBACK = ("127.0.0.1", "localhost")  # values of MASTER_ADDR with which all ranks are on this host
 JOIN_SECONDS = 300
 """How long rank 0 waits for the other ranks, and one second longer for each rank: imports from a cold network disk take
 minutes. The environment variable `JOIN_VARIABLE` sets another time."""

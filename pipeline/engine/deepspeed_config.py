@@ -23,12 +23,10 @@ from pipeline.engine.engine_config import EngineConfig, Precision
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.optimizers import AboveZero, AtLeastZero, Strict
 
-SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"
-"""The presets, which are installed with the packages."""
+SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"  # the presets, which are installed with the packages
 REMEDY = "name a file such as ds_configs/base.json"
 MAX_CONFIG_BYTES = 4 << 20
-MAX_BATCH = 1 << 24
-"""Rows. Larger numbers are mistakes."""
+MAX_BATCH = 1 << 24  # rows. Larger numbers are mistakes.
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -47,8 +45,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 _Size = Annotated[int, Field(ge=1, le=MAX_BATCH)]
-Elements = Annotated[int, Field(ge=0, strict=False)]
-"""A number of elements, also in the form 5e8."""
+Elements = Annotated[int, Field(ge=0, strict=False)]  # a number of elements, also in the form 5e8
 
 
 class _Optimizer(Strict):
@@ -82,8 +79,7 @@ class _DataTypes(Strict):
     grad_accum_dtype: Precision = "fp32"
 
 
-Switch = Literal[True, False, "auto"]
-"""Whether a precision is enabled; `choose_precision` decides what is "auto"."""
+Switch = Literal[True, False, "auto"]  # whether a precision is enabled; `choose_precision` decides what is "auto"
 
 
 class _Fp16(Strict):

@@ -27,14 +27,10 @@ from pipeline.data.packed_rows import offset_count
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Cluster
 
-BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-"""Bytes of one number, by precision."""
-USABLE = 0.92
-"""Part of a GPU's memory that a run can use; the rest goes to the CUDA context, NCCL and fragments."""
-DEFAULT_BUCKET = 500_000_000
-"""Elements of `reduce_bucket_size` if the JSON has none (stages 1 to 3)."""
-NETWORK_EFFICIENCY = 0.8
-"""Part of a link's nominal speed that collectives reach."""
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}  # bytes of one number, by precision
+USABLE = 0.92  # part of a GPU's memory that a run can use; the rest goes to the CUDA context, NCCL and fragments
+DEFAULT_BUCKET = 500_000_000  # elements of `reduce_bucket_size` if the JSON has none (stages 1 to 3)
+NETWORK_EFFICIENCY = 0.8  # part of a link's nominal speed that collectives reach
 
 
 class Memory(NamedTuple):

@@ -70,8 +70,7 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-MAX_COMPILE_THREADS = 32
-"""torch's own limit."""
+MAX_COMPILE_THREADS = 32  # torch's own limit
 
 
 def limit_compile_threads() -> None:
@@ -165,8 +164,7 @@ class Gpu:
 
 
 _GIB = 2.0**30
-_PCIE = 32e9
-"""Bytes a second of PCIe 4.0 x16, one direction."""
+_PCIE = 32e9  # bytes a second of PCIe 4.0 x16, one direction
 
 GPUS = {
     "v100": Gpu("V100 32 GB", 32 * _GIB, {"fp16": 125, "fp32": 15.7}, 150e9, 100, "V100-.*-32GB"),

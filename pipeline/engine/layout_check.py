@@ -27,8 +27,7 @@ TRIED = ("0.19.8",)
 before the first one are refused: 0.18.9 and 0.19.0 have wrong gradients (docs/training.md)."""
 MAX_COMPARED = 1 << 22
 """Elements of a tensor whose trust ratio is compared: three fp32 copies of it are summed over the ranks."""
-TOLERANCE = 1e-4
-"""Relative, of a trust ratio."""
+TOLERANCE = 1e-4  # relative, of a trust ratio
 
 
 def attach(engine: DeepSpeedEngine) -> str:

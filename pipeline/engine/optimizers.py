@@ -52,8 +52,7 @@ class PaperParameters(Parameters):
     bias_correction: Literal[False] = False
 
 
-TYPES = ("Lamb", "Adam", "AdamW")
-"""What `optimizer.type` may be."""
+TYPES = ("Lamb", "Adam", "AdamW")  # what `optimizer.type` may be
 
 
 def parameters_of(block: Mapping[str, Any]) -> type[Parameters]:

@@ -19,8 +19,7 @@ from pipeline.settings.declare import split_weight
 from pipeline.settings.run_settings import CorpusRecord, SourceRecord
 
 REMEDY = "make the shards again"
-READERS = 8
-"""Threads that check files. The checksums are computed without Python's lock."""
+READERS = 8  # threads that check files. The checksums are computed without Python's lock.
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,8 @@ if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
 
 EMBEDDING_SIZE = 128
-FITTED_POSITIONS = 64
-"""The positions of the words to which the projection of the embeddings is fitted."""
-SAMPLED_ROWS = 1024
-"""Rows in which the pieces are counted for the start from a teacher."""
+FITTED_POSITIONS = 64  # the positions of the words to which the projection of the embeddings is fitted
+SAMPLED_ROWS = 1024  # rows in which the pieces are counted for the start from a teacher
 DistillationCounts = namedtuple("DistillationCounts", "tokens sequences neighbours")
 """What the sums of a loss are divided by: the numbers of tokens, of sequences and of ordered pairs of two of a row."""
 DistillationTotals = cast(Any, namedtuple)("DistillationTotals", (*PARTS, *DistillationCounts._fields, "rows"))

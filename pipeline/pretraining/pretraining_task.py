@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", Tensor, float)
 
-SAMPLED_ROWS = 8192
-"""From the beginning of the run, whose masked tokens are counted for the initial output bias."""
-SANITY_BATCHES = 2
-"""Micro-batches of each rank in the evaluation before the first step."""
+SAMPLED_ROWS = 8192  # from the beginning of the run, whose masked tokens are counted for the initial output bias
+SANITY_BATCHES = 2  # micro-batches of each rank in the evaluation before the first step
 
 
 class LabelCounts(NamedTuple):

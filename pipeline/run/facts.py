@@ -12,8 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 """Below ROOT, what decides what is computed."""
-SUFFIXES = (".py", ".json", ".toml", ".txt", ".md")
-"""Of the files that do."""
+SUFFIXES = (".py", ".json", ".toml", ".txt", ".md")  # of the files that do
 REMEDIES = {
     "code": "bring all hosts to the same commit, without changes",
     "Python": "make the environment with the same one",
@@ -21,8 +20,7 @@ REMEDIES = {
     "shards": "copy the shards again",
 }
 """By kind of facts, what makes them the same on all hosts."""
-Facts = Mapping[str, Mapping[str, str]]
-"""Facts by kind and name."""
+Facts = Mapping[str, Mapping[str, str]]  # facts by kind and name
 
 
 def facts_of_host(shards: Iterable[str | Path]) -> dict[str, dict[str, str]]:

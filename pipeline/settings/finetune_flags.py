@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pipeline.tasks.files.rows import Columns
     from pipeline.tasks.own_tasks import OwnData
 
-MAX_BATCH = 1 << 20
-"""Examples; more are a mistake, and would not fit into the memory of a host."""
+MAX_BATCH = 1 << 20  # examples; more are a mistake, and would not fit into the memory of a host
 MAX_SEEDS = 1000
 EVALUATIONS, STEPS_BETWEEN = 20, 50
 """Defaults: the most evaluations in a run, and the fewest steps from one to the next."""

@@ -18,10 +18,8 @@ from pipeline.training.training_run import Callback, TrainingRun
 
 LINE_SECONDS = 10.0
 """A line of training follows the previous one after this time at the earliest. metrics.jsonl has every interval."""
-WAITING = 0.05
-"""Part of the time spent waiting for data from which a line says so."""
-SHRINKING = 0.99
-"""Part of LAMB's update that the weight decay is, from which a line says so."""
+WAITING = 0.05  # part of the time spent waiting for data from which a line says so
+SHRINKING = 0.99  # part of LAMB's update that the weight decay is, from which a line says so
 TASKS = ("mlm", "sop", "nsp")
 _COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
 """Numbers of a record that are no curves."""

@@ -12,8 +12,7 @@ from common.files.json_files import parse_object, read_bytes
 METRICS = "metrics.jsonl"
 MAX_METRICS_BYTES = 4 << 30
 MAX_VALUE = 1e300
-OF_TENSORS = "trust_ratios"
-"""The one metric that is an object: a number for each tensor."""
+OF_TENSORS = "trust_ratios"  # the one metric that is an object: a number for each tensor
 _REMEDY = "restore it, or move it away"
 
 

@@ -20,10 +20,8 @@ from pipeline.training.step_metrics import begin_sums
 from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
-MARGIN = 1.25
-"""Measured times are multiplied by this factor and reserved."""
-SLOWEST_SAVE = 100e6
-"""Assumed speed of a save in bytes a second, until one has been measured."""
+MARGIN = 1.25  # measured times are multiplied by this factor and reserved
+SLOWEST_SAVE = 100e6  # assumed speed of a save in bytes a second, until one has been measured
 NON_FINITE_STEPS = 10
 """A run ends after this many consecutive steps with a non-finite loss. A single one may be an fp16 overflow, whose
 update is skipped."""

@@ -13,10 +13,8 @@ from pipeline.settings.run_settings import RunSettings
 
 Schedule = Callable[[int], float]
 
-KINDS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WarmupStableDecay")
-"""Values of `scheduler.type`."""
-MAX_RATE = 3e38
-"""The largest learning rate, near the largest number in fp32."""
+KINDS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WarmupStableDecay")  # values of `scheduler.type`
+MAX_RATE = 3e38  # the largest learning rate, near the largest number in fp32
 
 
 def albert(step: int, peak: float, warmup_steps: int, total_steps: int) -> float:

@@ -15,8 +15,7 @@ from pipeline.engine import engine_state, zero_layout
 from pipeline.training.training_run import Throughput, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
-COUNTS = ("tokens", "rows")
-"""Fields of every task's sums: tokens without padding, and rows (samples of fine-tuning)."""
+COUNTS = ("tokens", "rows")  # fields of every task's sums: tokens without padding, and rows (samples of fine-tuning)
 
 
 class Meter:

@@ -32,8 +32,7 @@ from pipeline.training.training_task import TrainingTask
 
 T = TypeVar("T")
 
-QUIET_SECONDS = 10.0
-"""An evaluation that takes less time shows no progress."""
+QUIET_SECONDS = 10.0  # an evaluation that takes less time shows no progress
 FAILED_SAVES = 3
 """A run ends after this many saves that failed, if none of this start has succeeded: all of its work would be lost."""
 

@@ -21,8 +21,7 @@ import psutil
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEARCHED = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 PACKAGES = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-HOST = ("--net", "--uts", "--mount", "--pid", "--mount-proc")
-"""The namespaces of a host, as flags of unshare."""
+HOST = ("--net", "--uts", "--mount", "--pid", "--mount-proc")  # the namespaces of a host, as flags of unshare
 
 
 def what_is_missing(packages: Mapping[str, str] = PACKAGES) -> str:

@@ -28,8 +28,7 @@ from tests.pipeline.workers import killed_runs
 pytestmark = pytest.mark.slow
 STEPS, HOST_SECONDS = 8, 10
 FP16 = {"enabled": True, "initial_scale_power": 4, "hysteresis": 1, "loss_scale_window": 1000}
-TOLERANCE = {"fp32": 1e-4, "fp16": 0.01, "bf16": 0.02}
-"""Of a loss, relative: the order of sums differs."""
+TOLERANCE = {"fp32": 1e-4, "fp16": 0.01, "bf16": 0.02}  # of a loss, relative: the order of sums differs
 backend = cache(one_card_backend)
 MakeJob = Callable[..., Job]
 

@@ -14,11 +14,9 @@ from model.layers.heads import IGNORED_LABEL
 from pipeline.data.collate import FIRST_ORDINARY_ID, Batch, Collator, blank
 from pipeline.data.masking import MaskingSettings
 
-ORDER, MASK, SENTENCE_ORDER = 1, 2, 3
-"""What random numbers are for; each has streams of its own."""
+ORDER, MASK, SENTENCE_ORDER = 1, 2, 3  # what random numbers are for; each has streams of its own
 
-Pair = tuple[list[int], list[int], int]
-"""First and second segment, and the label."""
+Pair = tuple[list[int], list[int], int]  # first and second segment, and the label
 
 
 def read(collator: Collator, epochs: Sequence[int], rows: Sequence[int]) -> Batch:

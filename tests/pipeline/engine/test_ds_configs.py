@@ -15,10 +15,8 @@ from tests.pipeline.conftest import REPOSITORY
 
 GPU = Hardware("GPU", fp16=True, bf16=True)
 FILES = sorted((REPOSITORY / "ds_configs").glob("*.json"))
-SMALL = {"demo": (1, 2), "student": (1, 2), "tiny": (1, 2, 4)}
-"""Files for small models, with their numbers of ranks."""
-AUTO = {"demo", "student"}
-"""Files that leave the precision to the hardware."""
+SMALL = {"demo": (1, 2), "student": (1, 2), "tiny": (1, 2, 4)}  # files for small models, with their numbers of ranks
+AUTO = {"demo", "student"}  # files that leave the precision to the hardware
 LARGEST_GRADIENT = 5.0
 """Of the first steps: a twentieth of a norm of 100, as with albert-base and albert-large (docs/plan.md)."""
 

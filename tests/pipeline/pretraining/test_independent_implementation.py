@@ -51,8 +51,7 @@ CONFIG = {
     "gradient_clipping": 1.0,
     "zero_optimization": {"stage": 2, "reduce_bucket_size": 20_000},
 }
-Losses = list[tuple[float, float]]
-"""MLM and SOP loss of each step."""
+Losses = list[tuple[float, float]]  # MLM and SOP loss of each step
 
 
 class LiteralLamb:

@@ -25,8 +25,7 @@ NAMES = (
     *("all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "barrier", "all_reduce_coalesced"),
     *("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"),
 )
-CAPTURED = ("all_gather_function", "reduce_scatter_function")
-"""DeepSpeed keeps these functions of torch."""
+CAPTURED = ("all_gather_function", "reduce_scatter_function")  # DeepSpeed keeps these functions of torch
 Counts = dict[tuple[int, Phase], Counter[str]]
 
 
@@ -83,13 +82,11 @@ def _count(command: list[str]) -> tuple[Counts, int, int]:
     return counting.counts, counting.counted, counting.numbered
 
 
-STEPS, SAVED = 8, 4
-"""Steps of a run, and the step after which it saves."""
+STEPS, SAVED = 8, 4  # steps of a run, and the step after which it saves
 FLAGS = tuple(map(str, ("--steps", STEPS, "--save-interval", SAVED, "--eval-interval", STEPS, "--log-interval", STEPS)))
 MICRO_BATCHES = {2: 3, 3: 2}
 """Rows of a micro-batch by the number of ranks. A step of 12 rows has two micro-steps on each."""
-STAGES = {2: (1, 3), 3: (1,)}
-"""ZeRO stages by the number of ranks."""
+STAGES = {2: (1, 3), 3: (1,)}  # zeRO stages by the number of ranks
 Found = dict[tuple[int, int], tuple[Counts, int, int]]
 
 

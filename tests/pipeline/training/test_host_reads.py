@@ -123,8 +123,7 @@ STAGES = [
 ]
 WHOLE, IN_SIX = (Run(f"reading {micro}", 1, micro) for micro in (12, 2))
 
-TRACED = 3
-"""Stage 3 learns the order of the layers in the first steps, and compares it between the ranks."""
+TRACED = 3  # stage 3 learns the order of the layers in the first steps, and compares it between the ranks
 
 
 @pytest.fixture(scope="module")
