@@ -5,21 +5,13 @@ import torch
 
 from benchmarks.shared.examples import draw, open_collator
 from benchmarks.shared.systems import System, loss_difference, reference_system, this_system
-from model import AlbertConfig, AlbertForPreTraining
+from model import AlbertForPreTraining
+from tests.model.examples import tiny_config
 
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
-SMALL = AlbertConfig(
-    vocab_size=200,
-    hidden_size=32,
-    num_attention_heads=4,
-    num_hidden_layers=2,
-    intermediate_size=64,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    max_position_embeddings=64,
-)
+SMALL = tiny_config(vocab_size=200, max_position_embeddings=64)
 
 
 def test_both_forms_hold_the_same_pairs(corpus):

@@ -19,18 +19,9 @@ few_examples = settings(deadline=None, derandomize=True, max_examples=12)
 
 def tiny_config(**overrides: Any) -> AlbertConfig:
     """Returns a configuration of three layers of width 24 without dropout."""
-    fields = {
-        "vocab_size": 50,
-        "embedding_size": 8,
-        "hidden_size": 24,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 3,
-        "intermediate_size": 32,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "max_position_embeddings": 40,
-    }
-    return AlbertConfig(**{**fields, **overrides})
+    sizes = {"vocab_size": 50, "embedding_size": 8, "hidden_size": 24, "intermediate_size": 32}
+    sizes |= {"num_hidden_layers": 3, "num_attention_heads": 3, "max_position_embeddings": 40}
+    return AlbertConfig(**{**sizes, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **overrides})
 
 
 def randomise(model: nn.Module, seed: int, scale: float = 0.3) -> None:

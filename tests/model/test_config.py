@@ -47,14 +47,8 @@ def test_presets_are_those_of_table_1(name):
         ({"vocab_size": 30000.0}, ["vocab_size is 30000.0"]),
         ({"hidden_dropout_prob": 1.0}, ["hidden_dropout_prob is 1.0"]),
         ({"layer_norm_eps": 0.0}, ["layer_norm_eps is 0.0"]),
-        (
-            {"initial_attention": "neighbours", "embedding_size": 3},
-            ["initial_attention 'neighbours' needs heads of 2 units"],
-        ),
-        (
-            {"initial_attention": "neighbours", "num_attention_heads": 768},
-            ["initial_attention 'neighbours' needs heads of 2 units"],
-        ),
+        ({"initial_attention": "neighbours", "embedding_size": 3}, ["'neighbours' needs heads of 2 units"]),
+        ({"initial_attention": "neighbours", "num_attention_heads": 768}, ["'neighbours' needs heads of 2 units"]),
         ({"initial_attention": "neighbors"}, ["initial_attention"]),
         ({"embedding_initializer_range": -1}, ["embedding_initializer_range is -1"]),
         ({"hiden_size": 64}, ["unknown AlbertConfig field 'hiden_size'; did you mean hidden_size?"]),

@@ -103,15 +103,8 @@ def test_albert_is_albert(fields, seed, lengths):
 @given(seed=st.integers(0, 10**6), hidden_act=st.sampled_from(["gelu_new", "gelu"]), layers=st.integers(1, 3))
 def test_the_bert_presets_are_bert(seed, hidden_act, layers):
     """BERT in `transformers` takes the exact GELU by default, the paper's code the tanh one."""
-    small = {
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 3,
-        "intermediate_size": 32,
-        "hidden_act": hidden_act,
-        "max_position_embeddings": 12,
-    }
+    small = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": layers, "num_attention_heads": 3}
+    small |= {"intermediate_size": 32, "hidden_act": hidden_act, "max_position_embeddings": 12}
     reference = transformers.BertForPreTraining(transformers.BertConfig(**small, attn_implementation="eager")).eval()
     model = check_equal(reference, seed, [12, 7], "next_sentence_label", bert.NAMES)
     assert model.config == AlbertConfig.preset("bert-base", embedding_size=24, **small)

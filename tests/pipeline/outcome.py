@@ -12,19 +12,10 @@ from pipeline.checkpoint.files import read_whole
 from pipeline.checkpoint.retention import find_latest
 from pipeline.engine.optimizers import KINDS
 
-BY_THE_CLOCK = frozenset(
-    {
-        "seconds",
-        "tokens_per_second",
-        "rows_per_second",
-        "tokens_per_second_per_gpu",
-        "rows_per_second_per_gpu",
-        "tflops_per_gpu",
-        "peak_share",
-        "data_wait_share",
-        "peak_memory_gb",
-    }
-)
+BY_THE_CLOCK = {
+    *("seconds", "tokens_per_second", "rows_per_second", "tokens_per_second_per_gpu", "rows_per_second_per_gpu"),
+    *("tflops_per_gpu", "peak_share", "data_wait_share", "peak_memory_gb"),
+}
 """Keys of `metrics.jsonl` that depend on time, or on when a process was started."""
 
 

@@ -43,12 +43,8 @@ class Case:
 
     @property
     def config(self) -> AlbertConfig:
-        return AlbertConfig.preset(
-            self.preset,
-            max_position_embeddings=self.length,
-            hidden_dropout_prob=self.dropout,
-            attention_probs_dropout_prob=0.0,
-        )
+        fields = {"max_position_embeddings": self.length, "hidden_dropout_prob": self.dropout}
+        return AlbertConfig.preset(self.preset, attention_probs_dropout_prob=0.0, **fields)
 
 
 def batch(case: Case) -> dict[str, Tensor]:
@@ -116,13 +112,8 @@ def weights(engine: Any) -> int:
 def gradients(engine: Any) -> int:
     held = [parameter.grad for parameter in engine.module.parameters()]
     held += [getattr(parameter, "grad_accum", None) for parameter in engine.module.parameters()]
-    for name in (
-        "averaged_gradients",
-        "all_grad_tensors",
-        "grads_in_partition",
-        "grad_partitions_flat_buffer",
-        "fp32_groups_gradients_flat",
-    ):
+    names = ("averaged_gradients", "all_grad_tensors", "grads_in_partition")
+    for name in (*names, "grad_partitions_flat_buffer", "fp32_groups_gradients_flat"):
         held += flat(getattr(engine.optimizer, name, None))
     return total(held)
 

@@ -30,10 +30,10 @@ BERT = {
     "embedding_size": 32,
     "vocab_size": VOCABULARY,
     "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.1,
     "parameter_sharing": "none",
     "hidden_act": "gelu",
     "sentence_head": "nsp",
-    "hidden_dropout_prob": 0.1,
 }
 ALL = tuple(f"{name}=1" for name in PARTS)
 

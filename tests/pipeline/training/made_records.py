@@ -8,11 +8,7 @@ from pipeline.training.evaluations import Evaluation
 from pipeline.training.training_run import TrainingRun, TrainState
 from tests.pipeline.records import finetune_settings, pretrain_settings, write
 
-RECORD = pretrain_settings(
-    precision="fp16",
-    json={"optimizer": {"type": "Lamb", "params": {"lr": 0.001}}},
-    steps=100,
-)
+RECORD = pretrain_settings(precision="fp16", json={"optimizer": {"type": "Lamb", "params": {"lr": 0.001}}}, steps=100)
 TASK_RECORD = finetune_settings()
 
 

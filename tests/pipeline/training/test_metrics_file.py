@@ -31,12 +31,8 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path):
     second.log(30, {"loss": 2.0}, "eval")
     second.on_end()
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [(record["step"], record["split"], record["loss"]) for record in records] == [
-        (10, "train", 10.0),
-        (20, "train", 20.0),
-        (30, "train", 31.0),
-        (30, "eval", 2.0),
-    ]
+    wanted = [(10, "train", 10.0), (20, "train", 20.0), (30, "train", 31.0), (30, "eval", 2.0)]
+    assert [(record["step"], record["split"], record["loss"]) for record in records] == wanted
     assert metrics_file.last_record(tmp_path, "eval") == {"step": 30, "split": "eval", "loss": 2.0}
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()

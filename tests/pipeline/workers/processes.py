@@ -17,27 +17,9 @@ from pipeline.distributed.rendezvous import reserve_port
 multiprocessing.set_forkserver_preload(["tests.pipeline.workers.preloaded"])
 
 
-def _start(
-    rank: int,
-    world: int,
-    port: int,
-    environment: dict[str, str],
-    result: str,
-    work: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> None:
+def _start(rank: int, environment: dict[str, str], result: str, work: Callable[..., Any], arguments: Any) -> None:
     os.environ.clear()  # the server's
-    os.environ.update(
-        environment,
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(world),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        DS_ACCELERATOR="cpu",
-        GLOO_SOCKET_IFNAME="lo",
-        OMP_NUM_THREADS="1",
-    )
+    os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
     torch.set_num_threads(1)
 
     from pipeline.engine import workarounds
@@ -58,13 +40,10 @@ def start(world: int, work: Callable[..., Any], *arguments: Any, result: Path) -
 
     Returns torch's ProcessContext, whose `join` raises what any of them raised.
     """
-    return torch.multiprocessing.start_processes(
-        _start,
-        args=(world, reserve_port(), dict(os.environ), str(result), work, arguments),
-        nprocs=world,
-        join=False,
-        start_method="forkserver",
-    )
+    environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_PORT": str(reserve_port())}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    given = (environment, str(result), work, arguments)
+    return torch.multiprocessing.start_processes(_start, given, world, join=False, start_method="forkserver")
 
 
 def run(world: int, work: Callable[..., Any], *arguments: Any, scratch: Path) -> Any:
