@@ -48,12 +48,9 @@ class State(Enum):
     """What another rank is."""
 
     PRESENT = "present"
-    LEFT = "left"
-    """It has left its watch, and said so."""
-    ENDED = "ended"
-    """Its process, on this host, has ended without that."""
-    SILENT = "silent"
-    """Nothing has been heard of it for its limit."""
+    LEFT = "left"  # it has left its watch, and said so
+    ENDED = "ended"  # its process, on this host, has ended without that
+    SILENT = "silent"  # nothing has been heard of it for its limit
 
 
 @dataclass

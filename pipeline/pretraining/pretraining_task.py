@@ -78,8 +78,7 @@ class PreTraining(TrainingTask):
     name = "pretrain"
     noun = "rows"
     sums_kind: ClassVar[type[Any]] = PretrainingSums
-    held_out_has_paper_masks: ClassVar[bool] = True
-    """So that runs with other masks can be compared."""
+    held_out_has_paper_masks: ClassVar[bool] = True  # so that runs with other masks can be compared
 
     @property
     def is_done(self) -> bool:

@@ -35,12 +35,11 @@ class TrainingTask(ABC):
     initial: InitialModel | None
     control: ControlGroup = field(init=False)
 
-    noun: ClassVar[str]
-    """What a batch consists of: "rows" or "samples"."""
+    noun: ClassVar[str]  # what a batch consists of: "rows" or "samples"
+    # NamedTuple class of `sums`. Its fields are the task's; `tokens` and `rows` are among them.
     sums_kind: ClassVar[type[Any]]
-    """NamedTuple class of `sums`. Its fields are the task's; `tokens` and `rows` are among them."""
+    # whether the runs of other seeds need `weights`, too. Otherwise their memory is freed.
     shares_weights: ClassVar[bool] = False
-    """Whether the runs of other seeds need `weights`, too. Otherwise their memory is freed."""
 
     @property
     def is_done(self) -> bool:

@@ -41,7 +41,12 @@ def start(world: int, work: Callable[..., Any], *arguments: Any, result: Path) -
     Returns torch's ProcessContext, whose `join` raises what any of them raised.
     """
     environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_PORT": str(reserve_port())}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "DS_ACCELERATOR": "cpu",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
     given = (environment, str(result), work, arguments)
     return torch.multiprocessing.start_processes(_start, given, world, join=False, start_method="forkserver")
 
