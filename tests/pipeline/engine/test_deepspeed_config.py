@@ -63,13 +63,7 @@ def test_what_deepspeed_gets_is_a_product_and_the_batch_stays_the_user_s():
     assert note == "gradient_accumulation_steps is 3, not 2 as the JSON says, to train 12 rows on 2 ranks"
 
 
-@pytest.mark.parametrize(
-    ("sizes", "words"),
-    [
-        ((64, 16, 3), "contradicts"),
-        ((None, 16, 3), "has no train_batch_size"),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "words"), [((64, 16, 3), "contradicts"), ((None, 16, 3), "has no train_batch_size")])
 def test_sizes_that_cannot_be_meant_are_refused(sizes, words):
     with pytest.raises(UserError, match=words):
         engine_config.batch_sizes({name: size for name, size in zip(SIZES, sizes) if size is not None}, 2)
@@ -137,14 +131,13 @@ TEXTS = [
         for key in ("round_robin_gradients", "zenflow", "offload_optimizer", "zero_quantized_weights")
     ),
     ('{"fp16": true}', "object"),
-    ('{"optimizer": {"type": "Lamb", "params": {}}}', "add it (paper: 0.00176)"),
+    ('{"optimizer": {"type": "Lamb", "params": {}}}', "lr is missing; add it (paper: 0.00176)"),
     ('{"zero_optimization": {"stage": 4}}', "should be 0, 1, 2 or 3"),
     ('{// of ours\n "train_batch_size": 8}', "JSON has no comments, '//'"),
     ('{"train_batch_size": 8, # rows\n "fp16": {}}', "JSON has no comments, '#'"),
     ('{"optimizer": {"type": "Lmab"}}', "use one of Lamb, Adam, AdamW"),
     ('{"optimizer": {"type": "Lamb", "params": {"max_coeff": 10}}}', "max_coeff"),
     ('{"optimizer": {"type": "AdamW", "params": {"bias_correction": false, "torch_adam": true}}}', "torch_adam"),
-    ('{"optimizer": {"type": "Lamb", "params": {}}}', "lr is missing"),
     ("{}", "optimizer.type"),
     ('{"optimizer": {"type": "Lamb", "params": {"lr": 0.1}}, "scheduler": {"params": {}}}', "scheduler.type"),
 ]

@@ -113,11 +113,6 @@ def test_layers_and_heads_of_a_student_of_another_depth_learn_those_of_the_teach
     assert float(found.attention) == pytest.approx(float(wanted), rel=1e-4)
 
 
-def test_a_student_of_a_teacher_that_shares_its_layers_shares_them_too():
-    config = make_teacher(parameter_sharing="all", num_hidden_groups=2).student_config()
-    assert (config.parameter_sharing, config.num_hidden_groups) == ("all", 2)
-
-
 def test_the_summary_is_the_loss_and_its_parts():
     teacher = make_teacher(("states=1", "similarity=3"))
     student, batch, task = make_student(teacher), read_batch(), task_of(teacher)
@@ -189,7 +184,9 @@ def taught(words, corpus, tmp_path):
     return {name: word for name, word in words.items() if name != "--model"} | {"--teacher": str(directory)}
 
 
-def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(taught):
+def test_the_student_has_the_sizes_and_the_sharing_of_the_teacher_and_reads_its_text_unmasked(taught):
+    config = make_teacher(parameter_sharing="all", num_hidden_groups=2).student_config()
+    assert (config.parameter_sharing, config.num_hidden_groups) == ("all", 2)
     settings = resolve(taught | {"--model-args": "num_hidden_layers=3"})
     assert (settings.model.num_hidden_layers, settings.model.hidden_size) == (3, 32)
     assert settings.model.hidden_dropout_prob == 0.0
@@ -206,16 +203,13 @@ def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(ta
         ({"--teacher-loss": "states=nan"}, "PART=WEIGHT"),
         ({"--teacher-loss": "states=0"}, "asks nothing of the teacher"),
         ({"--teacher-loss": "attention=1", "--model-args": "num_attention_heads=2"}, "teacher has 4 of 8 .* 2 of 16"),
+        ({"--teacher-loss": "pooled=2", "--teacher": None, "--model": "albert-tiny"}, "--teacher DIR"),
     ],
 )
 def test_what_is_wrong_with_the_flags_is_said(taught, flags, message):
+    given = {flag: value for flag, value in (taught | flags).items() if value is not None}
     with pytest.raises(UserError, match=message):
-        resolve(taught | flags)
-
-
-def test_flags_of_a_teacher_need_one(words):
-    with pytest.raises(UserError, match=r"--teacher DIR"):
-        resolve(words | {"--teacher-loss": "pooled=2"})
+        resolve(given)
 
 
 def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):

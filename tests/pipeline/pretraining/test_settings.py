@@ -33,10 +33,21 @@ def test_the_model_follows_the_data(words):
     assert found.steps == 125_000 * 4096 // 8
 
 
-def test_objectives_choose_the_sentence_head(words):
-    assert resolve(words | {"--objective": "mlm"}).model.sentence_head is None
-    assert resolve(words | {"--objective": "nsp"}).model.sentence_head == "nsp"
-    assert resolve(words | {"--model": "bert-base"}).objective == "nsp"
+@pytest.mark.parametrize(
+    ("flags", "field", "value"),
+    [
+        ({"--objective": "mlm"}, "sentence_head", None),
+        ({"--objective": "nsp"}, "sentence_head", "nsp"),
+        ({"--model": "bert-base"}, "sentence_head", "nsp"),
+        ({"--model-args": "hidden_dropout_prob=0.1"}, "hidden_dropout_prob", 0.1),
+        ({"--model-args": "embedding_projection=False"}, "embedding_projection", False),
+        ({"--model-args": "parameter_sharing=attention"}, "parameter_sharing", "attention"),
+    ],
+)
+def test_flags_say_what_the_model_is_and_fields_are_typed_by_name(words, flags, field, value):
+    found = resolve(words | flags)
+    assert getattr(found.model, field) == value
+    assert found.objective == (found.model.sentence_head or "mlm")
 
 
 def test_flags_say_how_the_model_runs(words):
@@ -60,15 +71,12 @@ def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware,
         resolve(words | more, hardware=hardware)
 
 
-def test_compile_needs_a_compiler(words, monkeypatch):
+def test_compile_needs_a_compiler_and_a_stage_below_3(words, monkeypatch, tmp_path):
+    assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
     monkeypatch.setattr("pipeline.pretraining.pretrain_settings.missing_for_compilation", lambda: "it needs gcc")
     with pytest.raises(UserError, match="--compile: it needs gcc; install"):
         resolve(words | {"--compile": None}, hardware=GPU)
     assert not resolve(words | {"--compile": "off"}, hardware=GPU).execution.compile
-
-
-def test_compile_is_refused_at_stage_3_only(words, tmp_path):
-    assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
     with pytest.raises(UserError, match=r"--compile does not work at ZeRO stage 3.*leave the flag out"):
         resolve(words | {"--compile": None}, hardware=GPU)
@@ -83,13 +91,6 @@ def test_a_gpu_has_the_features_that_it_can_run(words, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
     at_stage_3 = resolve(words, hardware=replace(GPU, compiles=True)).execution
     assert at_stage_3 == ExecutionOptions(chunked_loss=True)
-
-
-def test_model_fields_are_typed_by_name(words):
-    found = resolve(words | {"--model-args": "hidden_dropout_prob=0.1"}).model
-    assert found.hidden_dropout_prob == 0.1
-    assert resolve(words | {"--model-args": "embedding_projection=False"}).model.embedding_projection is False
-    assert resolve(words | {"--model-args": "parameter_sharing=attention"}).model.parameter_sharing == "attention"
 
 
 @pytest.mark.parametrize(
