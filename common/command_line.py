@@ -23,12 +23,7 @@ MAX_NUMBER = 10**9
 
 
 def bounded(read: Callable[[str], N], name: str, accepts: Callable[[N], bool], bounds: str) -> Callable[[str], N]:
-    """A type for argparse: reads a number and refuses it outside its bounds.
-
-    Args:
-        name: what argparse calls it: "invalid whole number value: 'x'".
-        bounds: ends the message "X is not ...".
-    """
+    """A type for argparse, which calls it `name`: reads a number and refuses "X is not {bounds}"."""
 
     def convert(text: str) -> N:
         value = read(text)
@@ -77,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises UserError with argparse's message."""
-        raise UserError(f"{message}; {self._see_help()}")
+        raise UserError(f"{message}; see `{self.prog} --help`")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -113,20 +108,13 @@ class Parser(argparse.ArgumentParser):
         """Parses `arguments`. Raises UserError for a mistake; for an unknown flag it names the nearest known one."""
         known = [flag for action in self._actions for flag in action.option_strings]
         # Unknown flags come first: the flag that argparse finds missing may be the one that was mistyped.
-        for argument in arguments:
-            if argument.startswith("--") and argument.partition("=")[0] not in known:
-                self._unknown(argument, known)
-        parsed, unknown = self.parse_known_args(arguments)
-        if unknown:
-            self._unknown(unknown[0], known)
-        return parsed
-
-    def _unknown(self, argument: str, known: Sequence[str]) -> NoReturn:
-        name = argument.partition("=")[0]
-        raise UserError(f"unknown argument {name}; {did_you_mean(name, known, self._see_help())}")
-
-    def _see_help(self) -> str:
-        return f"see `{self.prog} --help`"
+        unknown = [word for word in arguments if word.startswith("--") and word.partition("=")[0] not in known]
+        if not unknown:
+            parsed, unknown = self.parse_known_args(arguments)
+            if not unknown:
+                return parsed
+        name = unknown[0].partition("=")[0]
+        raise UserError(f"unknown argument {name}; {did_you_mean(name, known, f'see `{self.prog} --help`')}")
 
 
 def in_one_line(work: Callable[[], int | None], is_silent: bool = False) -> int:

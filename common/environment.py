@@ -21,8 +21,7 @@ INTERRUPTED = "interrupted\n"
 def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | None = None) -> int:
     """The number in the environment variable `name`; `default` where it is not set.
 
-    Raises:
-        UserError: it is no whole number from `low` to `high`, or is not set and has no default.
+    UserError: it is no whole number from `low` to `high`, or is not set and has no default.
     """
     text = os.environ.get(name)
     if text is None:
@@ -41,8 +40,7 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
 def launched_size() -> int:
     """Returns the number of ranks that the launcher started, from its environment variables; 1 without a launcher.
 
-    Raises:
-        UserError: Slurm started several tasks without MPI, or a variable is no number.
+    UserError: Slurm started several tasks without MPI, or a variable is no number.
     """
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"):
         if name in os.environ:
@@ -66,15 +64,12 @@ def launched_rank() -> int:
 
 
 def begin_command() -> None:
-    """Prepares a process that runs a command of this project (`python -m pipeline.plan`, or the console script).
+    """Prepares output and end of a process that runs a command of this project (`python -m pipeline.plan`, `albert`).
 
-    It prepares the process's output and its end.
-
-    Text that the encoding of the terminal lacks is escaped.
-
-    Until `begin_work`, Ctrl-C ends the process at once: a KeyboardInterrupt during an import may be raised inside a
-    destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
-    be cleaned up, and ends the command with one line. A program that imports the packages keeps its own ways.
+    Text that the encoding of the terminal lacks is escaped. Until `begin_work`, Ctrl-C ends the process at once: a
+    KeyboardInterrupt during an import may be raised inside a destructor or a module's `except`, which prints it or
+    drops it. After that it is raised as usual, so that work can be cleaned up, and ends the command with one line. A
+    program that imports the packages keeps its own ways.
     """
     following = itertools.pairwise(sys.orig_argv)
     module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
@@ -91,10 +86,7 @@ def begin_command() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Opens on nothing what the caller has closed of stdin, stdout and stderr.
-
-    Python has None in its place, and the next file that is opened would take its number.
-    """
+    """Opens on nothing what the caller has closed of stdin, stdout and stderr: the next file would take its number."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)  # which takes the lowest free number

@@ -13,12 +13,7 @@ RESAMPLES = 2000
 
 
 def bootstrap_interval(statistic: Callable[[NDArray[np.int64]], float], examples: int, seed: int = 0) -> Interval:
-    """Percentiles of a metric over samples of the examples, drawn with replacement.
-
-    Args:
-        statistic: the metric of some examples, given their numbers (N,).
-        examples: N.
-    """
+    """Percentiles of `statistic` over samples of N `examples`, drawn with replacement; it takes their numbers (N,)."""
     rng = np.random.default_rng(seed)
     values = [statistic(rng.integers(0, examples, examples)) for _ in range(RESAMPLES)]
     low, high = np.percentile(values, (2.5, 97.5))

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line ends, bidirectional marks, and what UTF-8 cannot encode."""
-
-
 _USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@'\"]+(?=@)")
 _QUERY = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"?]*\?)[^\s'\"),;]+")
 
@@ -16,9 +14,7 @@ def printable(text: object, keep: str = "") -> str:
     """Returns text as it may be shown, on one line: control characters and bidirectional marks are escaped.
 
     A name or label that somebody else wrote could otherwise control the terminal, or show other letters than it has.
-
-    Args:
-        keep: characters that stay, such as line breaks of a whole page.
+    The characters of `keep` stay, such as line breaks of a whole page.
     """
     return _UNPRINTABLE.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(text))
 
@@ -53,12 +49,9 @@ def format_duration(seconds: float) -> str:
 
 
 def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]], alignment: str = "") -> str:
-    """Formats a Markdown table, without a line break at its end.
+    """Formats a Markdown table of cells that are Markdown already, without a line break at its end.
 
-    Args:
-        header: the titles of the columns.
-        rows: cells that are Markdown already.
-        alignment: "l" or "r" for each column; by default all are "l".
+    alignment: "l" or "r" for each column; by default all are "l".
     """
     rules = ["---:" if side == "r" else "---" for side in alignment or "l" * len(header)]
     cells = [list(map(printable, header)), *(list(map(printable, row)) for row in rows)]

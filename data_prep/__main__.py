@@ -35,14 +35,9 @@ from data_prep.mpi.executor import INTERRUPTED
 class Command(NamedTuple):
     """A job of the command line."""
 
-    module: str
-    """The module with `add_arguments(parser)` and `run(args)`. It is imported only if the job is asked for."""
-
-    summary: str
-    """One line of --help."""
-
-    only_rank_0: bool = False
-    """Whether rank 0 does the job alone, and the other ranks exit at once."""
+    module: str  # with `add_arguments(parser)` and `run(args)`. It is imported only if the job is asked for.
+    summary: str  # one line of --help
+    only_rank_0: bool = False  # whether rank 0 does the job alone, and the other ranks exit at once
 
 
 JOBS = {
@@ -60,9 +55,7 @@ JOBS = {
 def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     """Returns the module of the job that `arguments` name, and its parsed arguments.
 
-    Raises:
-        UserError: a mistake of the user.
-        SystemExit: after --help.
+    UserError: a mistake of the user. SystemExit: after --help.
     """
     arguments = arguments or ["--help"]
     name = arguments[0]
@@ -81,7 +74,7 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the job that `arguments` name. UserError: a mistake of the user. SystemExit: after --help."""
+    """Runs the job that `arguments` name. Raises as `parse` does."""
     module, parsed = parse(arguments)
     if launched_rank() == 0 or not JOBS[arguments[0]].only_rank_0:
         module.run(parsed)

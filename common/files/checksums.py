@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import xxhash
 
 from common.errors import UserError
+from common.files.atomic import write_text
 from common.files.json_files import Count, check_as, read_object
 from common.files.places import plain_name
 
@@ -61,6 +62,12 @@ def content_checksum(content: Mapping[str, Any]) -> str:
     return str(xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()))
 
 
+def write_manifest(path: Path, manifest: Any, **layout: Any) -> None:
+    """Writes a dataclass as a manifest, with its checksum. layout: options of `json.dumps`."""
+    content = asdict(manifest)
+    write_text(path, json.dumps(content | {"xxh3_128": content_checksum(content)}, **layout) + "\n")
+
+
 def read_manifest(path: Path, job: str, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str) -> Kind:
     """Reads a manifest, which is the JSON of a `kind` with "format_version", "files" and its own "xxh3_128".
 
@@ -68,9 +75,7 @@ def read_manifest(path: Path, job: str, kind: type[Kind], version: int, listed: 
         job: of data_prep, that writes such manifests.
         version: the format version that this program reads.
         listed: matches the names of the files that it may list.
-        remedy: end of the message if the manifest cannot be used.
-    Raises:
-        UserError: it is missing, damaged, of another version, or lists a file that does not belong there.
+        remedy: end of the message if the manifest is missing, damaged, of another version, or lists another file.
     """
     if not path.is_file():
         problem = f"has no {path.name}" if path.parent.is_dir() else "is not a directory"

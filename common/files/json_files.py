@@ -1,9 +1,5 @@
 """Reads JSON files, and checks them against a type by pydantic. What is wrong is a UserError of one line.
 
-    read_bytes    the content of a regular file
-    read_object   any JSON object
-    read_as       a JSON file whose content fits a dataclass or TypedDict, with bounds
-
 Strings, numbers and booleans are not converted into each other. NaN and infinity are refused where the type is
 `Finite`, and in `read_object`. A person may have written what `read_object` reads, so it also refuses a key that an
 object has twice. pydantic is imported when the first file is read, because it takes a third of a second.
@@ -38,8 +34,7 @@ _COMMENT = re.compile(rb"""(?m)(?:^|[,{}\[\]"\w])[ \t]*(//|/\*|#)""")
 def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
     """Returns the content of the regular file `path`.
 
-    Raises:
-        UserError: it is missing, cannot be read, is no regular file, or is too large. The line ends with `remedy`.
+    UserError: it is missing, cannot be read, is no regular file, or is too large. The line ends with `remedy`.
     """
     fault = ""
     try:
@@ -76,8 +71,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
 def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: bool = False) -> dict[str, Any]:
     """Returns the JSON object in `content`, which was read from `source`. Raises UserError for anything else.
 
-    Args:
-        allow_nan: whether numbers may be NaN or infinite.
+    allow_nan: whether numbers may be NaN or infinite.
     """
     from pydantic_core import from_json
 
@@ -99,14 +93,9 @@ def read_as(path: Path, kind: type[T], remedy: str, extra: Extra = "forbid") -> 
 
 
 def check_as(content: Any, kind: type[T], source: Path | str, remedy: str, extra: Extra = "forbid") -> T:
-    """Returns parsed JSON as a `kind`.
+    """Returns the parsed JSON of `source` as a `kind`: a dataclass, TypedDict or other annotated type.
 
-    Args:
-        content: of `source`.
-        kind: a dataclass, TypedDict or other annotated type.
-        extra: whether unknown keys are refused or left out.
-    Raises:
-        UserError: a key is missing or unknown, or a value has another type or is out of bounds.
+    UserError: a key is missing or (but for `extra` "ignore") unknown, or a value has another type or is out of bounds.
     """
     from pydantic_core import to_json
 
@@ -122,16 +111,15 @@ def _parse_as(content: bytes, kind: type[T], source: Path | str, remedy: str, ex
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
         key = repr(".".join(map(str, fault["loc"]))[:80])[1:-1] or "the content"
-        said = {
-            "json_invalid": f"is no valid JSON ({fault['msg'].removeprefix('Invalid JSON: ')})",
-            "missing": f"lacks the key {key}",
-            "missing_argument": f"lacks the key {key}",
-            "extra_forbidden": f"has the unknown key {key}",
-            "unexpected_keyword_argument": f"has the unknown key {key}",
-        }
         wanted = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
-        wrong_value = f"has {key} = {reprlib.repr(fault['input'])}, which {wanted}"
-        raise UserError(f"{source} {said.get(fault['type'], wrong_value)}; {remedy}") from None
+        said = f"has {key} = {reprlib.repr(fault['input'])}, which {wanted}"
+        if fault["type"] == "json_invalid":
+            said = f"is no valid JSON ({fault['msg'].removeprefix('Invalid JSON: ')})"
+        elif fault["type"].startswith("missing"):
+            said = f"lacks the key {key}"
+        elif fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            said = f"has the unknown key {key}"
+        raise UserError(f"{source} {said}; {remedy}") from None
     return value
 
 

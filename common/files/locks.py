@@ -40,15 +40,14 @@ def holding(
 ) -> Iterator[None]:
     """Holds the lock `path` of `output` in the block. Makes the directory of `path`.
 
-    A directory that it has made goes again if the block fails and nothing but the lock is in it.
+    A directory that it has made goes again if the block fails and nothing but the lock is in it. UserError: another
+    process has the lock; or `path` is no lock, or cannot be written.
 
     Args:
         seconds: how long to wait for another process that has the lock.
         flag: what names `output`.
         stays: whether the lock's file stays behind. One that was empty may be a person's, and always does.
         say: called with a line before it waits.
-    Raises:
-        UserError: another process has the lock; or `path` is no lock, or cannot be written.
     """
     lock, is_empty = FileLock(path), path.is_file() and not path.stat().st_size
     is_new, has_failed = not path.parent.exists(), True

@@ -27,17 +27,11 @@ MARKER = ".albert-pretraining.json"
 
 @dataclass(frozen=True)
 class Marker:
-    """The content of MARKER.
+    """The content of MARKER."""
 
-    Attributes:
-        command: that made the directory.
-        source: what it was made from; "" if that does not matter.
-        files: xxh3_128 of each file, by its path in the directory.
-    """
-
-    command: str
-    source: str
-    files: dict[str, str]
+    command: str  # that made the directory
+    source: str  # what it was made from; "" if that does not matter
+    files: dict[str, str]  # xxh3_128 of each file, by its path in the directory
     format: Literal[2] = 2
 
 
@@ -48,11 +42,9 @@ def read_marker(directory: Path) -> Marker | None:
 
 
 def check(directory: Path, command: str, source: str = "", overwrite: bool | None = None) -> None:
-    """Raises UserError unless `command` may make `directory`; its parent must be writable.
+    """Raises UserError unless `command` may make `directory` from `source`; its parent must be writable.
 
-    Args:
-        source: what the directory is made from; another one needs `overwrite`.
-        overwrite: whether any directory may be replaced; None if the command has no such flag.
+    overwrite: whether any directory may be replaced; None if the command has no such flag.
     """
     directory = Path(os.path.abspath(directory))
     check_directory(directory.parent)
@@ -80,10 +72,7 @@ def making(directory: Path, command: str, source: str = "", overwrite: bool | No
     """Yields an empty directory; on success it is marked and synced, and takes the place of `directory`.
 
     The old directory stays until the new one is complete. After a kill between the two renames, the old one is beside
-    its place, as .NAME.*.tmp.
-
-    Raises:
-        UserError: see `check`; checked before anything is written, and again at the end.
+    its place, as .NAME.*.tmp. UserError: see `check`, which is done before anything is written, and again at the end.
     """
     directory = Path(os.path.abspath(directory))
     check(directory, command, source, overwrite)

@@ -18,11 +18,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_directory(directory: Path, flag: str = "--out") -> None:
-    """Raises UserError unless files can be made in `directory`, which need not exist. Writes nothing.
-
-    Args:
-        flag: what names the directory.
-    """
+    """Raises UserError unless files can be made in `directory`, which need not exist. Writes nothing."""
     place = Path(os.path.abspath(directory))
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
@@ -56,10 +52,7 @@ def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
 
 
 def explain(error: BaseException) -> UserError | None:
-    """A UserError in place of an error of the file system.
-
-    None if the error is another, or one of a file that it does not name.
-    """
+    """A UserError in place of an error of the file system; None for another, or one of a file that it does not name."""
     if not isinstance(error, OSError):
         return None
     place = None if error.filename is None else os.fsdecode(error.filename)
@@ -71,27 +64,16 @@ def explain(error: BaseException) -> UserError | None:
     return UserError(f"{place}: {error.strerror}; make it accessible, or choose another place")
 
 
-def is_plain_name(name: object) -> bool:
-    """Whether `name` is a single path component: no separator, not "." or "..", no control character, no longer than
-    a file system allows."""
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\\" in name:
-        return False
-    try:
-        return name.isprintable() and len(name.encode()) <= MAX_NAME_BYTES
-    except UnicodeEncodeError:
-        return False
-
-
 def plain_name(name: object, source: Path | str, pattern: re.Pattern[str] | None = None) -> str:
     """Returns `name`, which was read from `source`, if it is safe as a path component.
 
-    Args:
-        pattern: what the whole name must match; None accepts every plain name.
-
-    Raises:
-        UserError: it is a path ("../victim", "/etc/passwd"), is not a string, or does not match.
+    UserError: it is a path ("../victim", "/etc/passwd"), has a control character, is longer than a file system allows,
+    is not a string, or does not match the `pattern` as a whole.
     """
-    if not is_plain_name(name) or (pattern is not None and pattern.fullmatch(str(name)) is None):
+    # What is printable has no surrogates, which UTF-8 cannot encode.
+    is_plain = isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= MAX_NAME_BYTES
+    is_path = name in (".", "..") or not {"/", "\\"}.isdisjoint(str(name))
+    if not is_plain or is_path or (pattern is not None and pattern.fullmatch(str(name)) is None):
         shown = repr(name)
         shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
         raise UserError(f"{source} names {shown}, which is no file name that belongs there; restore {source}")

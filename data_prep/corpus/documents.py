@@ -6,12 +6,11 @@ A directory of documents holds `train-00000.parquet`, ... and, if a part was hel
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import pyarrow.parquet as pq
 
 from common.errors import UserError, one_line
 from common.files import checksums
-from common.files.atomic import replacing, write_text
-from common.files.checksums import FileEntry, content_checksum, file_checksum
+from common.files.atomic import replacing
+from common.files.checksums import FileEntry, file_checksum
 from common.files.json_files import Count
 from common.files.places import open_regular
 from data_prep.text import ENGLISH
@@ -52,17 +51,11 @@ _HELD_OUT_SALT = b"held-out 83:"
 
 @dataclass(frozen=True)
 class Document:
-    """One article, book or record.
+    """One article, book or record."""
 
-    Attributes:
-        id: unique within its collection.
-        title: may be empty.
-        text: un-normalised prose; one "\\n" separates paragraphs.
-    """
-
-    id: str
-    title: str
-    text: str
+    id: str  # unique within its collection
+    title: str  # may be empty
+    text: str  # un-normalised prose; one "\n" separates paragraphs
 
 
 # Scripts in which each character counts as a word: Thai to Tibetan, Burmese, Khmer; kana, Bopomofo; ideographs.
@@ -80,10 +73,9 @@ class DocumentCounts:
 
     def add(self, document: Document) -> None:
         """Counts `document`."""
-        self.documents += 1
         text = document.text
-        self.words += len(_WORD.findall(text) if _OF_NO_SPACES.search(text) else text.split())
-        self.text_bytes += len(document.text.encode())
+        words = _WORD.findall(text) if _OF_NO_SPACES.search(text) else text.split()
+        self.merge(DocumentCounts(1, len(words), len(text.encode())))
 
     def merge(self, other: "DocumentCounts") -> None:
         """Adds the counts of `other`."""
@@ -114,25 +106,15 @@ class SkippedCount:
 
 @dataclass
 class DocumentsManifest:
-    """The content of `documents.json`.
+    """The content of `documents.json`."""
 
-    Attributes:
-        source: kind of the raw collection.
-        inputs: what was read: names and sizes, or whatever identifies the input.
-        options: the flags that decide the output, such as the held-out fraction.
-        counts: counts of each split.
-        raw_bytes: size of the decompressed input, markup included.
-        skipped: what gave no document, by the reason.
-        files: every Parquet file, in order.
-    """
-
-    source: str
-    inputs: list[dict[str, Any]]
-    options: dict[str, Any]
-    counts: dict[str, DocumentCounts]
-    raw_bytes: Count
-    skipped: dict[str, SkippedCount]
-    files: list[PartFile] = field(default_factory=list)
+    source: str  # kind of the raw collection
+    inputs: list[dict[str, Any]]  # what was read: names and sizes, or whatever identifies the input
+    options: dict[str, Any]  # the flags that decide the output, such as the held-out fraction
+    counts: dict[str, DocumentCounts]  # of each split
+    raw_bytes: Count  # of the decompressed input, markup included
+    skipped: dict[str, SkippedCount]  # what gave no document, by the reason
+    files: list[PartFile] = field(default_factory=list)  # every Parquet file, in order
     format_version: int = FORMAT_VERSION
 
     @property
@@ -148,9 +130,7 @@ def held_out_above(document_id: str) -> float:
 
 
 def split_of(document_id: str, held_out: float, validation: float = 0.0) -> str:
-    """Returns the split of a document, by a hash of its id alone.
-
-    A larger fraction holds out all documents that a smaller one holds out, and more.
+    """Returns the split of a document, by a hash of its id alone. A larger fraction holds out the same ones, and more.
 
     Args:
         held_out: fraction of the documents that results are reported on.
@@ -238,8 +218,7 @@ def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
 def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict[Path, PartFile]:
     """Returns the Parquet files of one split in order, with their entries of the manifest, after checking them.
 
-    Raises:
-        UserError: the directory has no such split; or a file is missing or has changed.
+    UserError: the directory has no such split; or a file is missing or has changed.
     """
     if split not in manifest.counts:
         raise UserError(f"{directory} has no {split} split; extract it again with --{split.replace('_', '-')} FRACTION")
@@ -256,9 +235,7 @@ def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict
 
 def write_manifest(directory: Path, manifest: DocumentsManifest) -> None:
     """Writes `documents.json`, which completes the directory."""
-    content = asdict(manifest)
-    content["xxh3_128"] = content_checksum(content)
-    write_text(directory / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    checksums.write_manifest(directory / MANIFEST, manifest, indent=2, ensure_ascii=False)
 
 
 def read_manifest(directory: Path) -> DocumentsManifest:

@@ -1,6 +1,5 @@
 """The manifest of a shard set: its options, counts and files."""
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from common.files import checksums
-from common.files.atomic import write_text
-from common.files.checksums import FileEntry, content_checksum
+from common.files.checksums import FileEntry
 from common.files.json_files import Count, Probability
 from data_prep.text import ENGLISH
 from data_prep.text.vocabulary import VOCABULARY_FILES
@@ -38,36 +36,23 @@ class ShardFile(FileEntry):
 
 @dataclass
 class ShardCounts:
-    """Counts over a shard set.
+    """Counts over a shard set. What is removed counts in `documents` only."""
 
-    Attributes:
-        documents, sentences: what was read, including what is left out.
-        pairs, pairs_without_b: segment pairs, and those of them that are a single segment.
-        tokens, unknown_tokens: tokens in all pairs without special tokens, and those of them that are <unk>.
-        rows, max_pairs_in_row: rows, and the largest number of pairs in one.
-        fill: fraction of the rows' positions that hold a token, special tokens included.
-        documents_left_out, tokens_left_out: documents with fewer than `min_tokens` tokens, and their tokens.
-        duplicates_left_out, similar_left_out: duplicates, and documents that are similar to held-out ones; no other
-            count but `documents` includes them.
-        in_tasks_left_out: the same of earlier versions, for documents that overlap with task files.
-        text_bytes: size of the documents in UTF-8.
-    """
-
-    documents: Count = 0
-    sentences: Count = 0
+    documents: Count = 0  # that were read, including what is left out
+    sentences: Count = 0  # of the documents that are not removed
     pairs: Count = 0
-    tokens: Count = 0
+    tokens: Count = 0  # in all pairs, without special tokens
     rows: Count = 0
-    fill: Probability = 0.0
+    fill: Probability = 0.0  # fraction of the rows' positions that hold a token, special tokens included
     max_pairs_in_row: Length = 0
-    pairs_without_b: Count = 0
-    documents_left_out: Count = 0
-    tokens_left_out: Count = 0
+    pairs_without_b: Count = 0  # that are a single segment
+    documents_left_out: Count = 0  # with fewer than `min_tokens` tokens
+    tokens_left_out: Count = 0  # of these
     duplicates_left_out: Count = 0
-    similar_left_out: Count = 0
-    in_tasks_left_out: Count = 0
-    unknown_tokens: Count = 0
-    text_bytes: Count = 0
+    similar_left_out: Count = 0  # documents that are similar to held-out ones
+    in_tasks_left_out: Count = 0  # by earlier versions: documents that overlap with task files
+    unknown_tokens: Count = 0  # tokens that are <unk>
+    text_bytes: Count = 0  # of the documents that are not removed, in UTF-8
 
     @property
     def removed(self) -> int:
@@ -77,40 +62,25 @@ class ShardCounts:
 
 @dataclass
 class ShardManifest:
-    """The content of `manifest.json`.
+    """The content of `manifest.json`. The flags of the job `shards` have their names."""
 
-    Attributes:
-        vocabulary_sha256, vocabulary_size: hash and number of pieces of the vocabulary's file.
-        normalization: how the text was normalised before it was encoded.
-        max_seq_length: positions in a row.
-        seed, short_seq_prob, min_tokens, pack, split: the options of the job.
-        documents_digest: hash of the corpus.
-        sources: the directories that the documents came from, with their counts.
-        files: all files but the manifest.
-        dedup: method by which duplicates were found.
-        compared_digest: hash of the documents that were compared for duplicates.
-        overlaps_digest: hash of the held-out documents to which no document is similar.
-        language: codes of the languages of the documents, separated by a comma.
-        rules_version: version of the rules that made the rows.
-    """
-
-    vocabulary_sha256: str
-    vocabulary_size: Length
-    normalization: str
-    max_seq_length: Length
+    vocabulary_sha256: str  # of the vocabulary's file
+    vocabulary_size: Length  # its pieces
+    normalization: str  # how the text was normalised before it was encoded
+    max_seq_length: Length  # positions in a row
     seed: Count
     short_seq_prob: Probability
     min_tokens: Count
     pack: bool
     split: str
-    documents_digest: str
-    sources: list[dict[str, Any]]
+    documents_digest: str  # hash of the corpus
+    sources: list[dict[str, Any]]  # the directories that the documents came from, with their counts
     counts: ShardCounts
-    files: list[ShardFile]
-    dedup: str = "none"
-    compared_digest: str = ""
-    overlaps_digest: str = ""
-    language: str = ENGLISH
+    files: list[ShardFile]  # all but the manifest
+    dedup: str = "none"  # method by which duplicates were found
+    compared_digest: str = ""  # hash of the documents that were compared for duplicates
+    overlaps_digest: str = ""  # hash of the held-out documents to which no document is similar
+    language: str = ENGLISH  # codes of the languages of the documents, separated by a comma
     rules_version: Count = RULES_VERSION
     format_version: int = FORMAT_VERSION
 
@@ -131,16 +101,10 @@ def describe_file(path: Path, rows: int = 0) -> ShardFile:
 
 def write_manifest(directory: Path, manifest: ShardManifest) -> None:
     """Writes `manifest.json`, which completes the shard set."""
-    content = asdict(manifest)
-    content["xxh3_128"] = content_checksum(content)
-    write_text(directory / MANIFEST, json.dumps(content, indent=1) + "\n")
+    checksums.write_manifest(directory / MANIFEST, manifest, indent=1)
 
 
 def read_manifest(directory: Path) -> ShardManifest:
-    """Reads `manifest.json`.
-
-    Raises:
-        UserError: `directory` is not a complete shard set, or the manifest is damaged or of another version.
-    """
+    """Reads `manifest.json`. UserError: it is missing, damaged, or of another format version."""
     remedy = "copy it again or make the shards again"
     return checksums.read_manifest(directory / MANIFEST, "shards", ShardManifest, FORMAT_VERSION, LISTED, remedy)
