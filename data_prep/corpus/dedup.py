@@ -17,7 +17,7 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,23 +44,16 @@ MIN_LENGTH_RATIO = 0.8  # of the kept document to the longest; a shorter one cou
 class Comparison:
     """All documents that are compared, numbered from 0; the earlier of two duplicates is kept.
 
-    Attributes:
-        units: the work units of all documents.
-        firsts: number of the first document of each unit, and at the end the number of documents.
-        method: how they are compared.
-        precedence: number of the first document of each kind, and at the end the number of documents. Documents of an
-            earlier kind are kept first.
-        start, stop: numbers [start, stop) of the documents that become shards.
-        digest: hash of the contents of all documents.
+    Those numbered from `start` to `stop` - 1 become shards. Documents of an earlier kind are kept first.
     """
 
-    units: list[WorkUnit]
-    firsts: list[int]
+    units: list[WorkUnit]  # of all documents
+    firsts: list[int]  # number of the first document of each unit, and at the end the number of documents
     method: Method
-    precedence: list[int]
+    precedence: list[int]  # number of the first document of each kind, and at the end the number of documents
     start: int
     stop: int
-    digest: str
+    digest: str  # hash of the contents of all documents
 
 
 @dataclass(frozen=True)
@@ -81,15 +74,11 @@ NO_DUPLICATES = Duplicates(np.zeros(0, np.int64), np.zeros(0, np.int64))
 def compare(
     directories: Sequence[Path], split: str, corpus: Corpus, against: Sequence[Path], method: Method
 ) -> Comparison:
-    """Lists what to compare when `split` of `directories` becomes shards.
+    """Lists what to compare when `split` of `directories` becomes shards. UserError: a directory is in both lists.
 
     Args:
-        directories, split: of the documents that become shards.
-        corpus: these documents, opened already, so that they are not read again for their checksums.
+        corpus: the documents that become shards, opened already, so that they are not read again for their checksums.
         against: directories of documents that have shards.
-
-    Raises:
-        UserError: a directory is in both lists.
     """
     twice = {path.resolve() for path in directories} & {path.resolve() for path in against}
     if twice:
@@ -115,10 +104,7 @@ def open_split(directories: Sequence[Path], split: str) -> Corpus:
 
 
 def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
-    """Finds the duplicates among the documents that become shards.
-
-    `scratch` holds intermediate results. An interrupted run continues from them.
-    """
+    """Finds the duplicates among the documents that become shards. An interrupted run continues from `scratch`."""
     prints, pairs = Ledger(scratch / "fingerprints", UnitRecord), Ledger(scratch / "pairs", UnitRecord)
     for ledger in (prints, pairs):
         ledger.output.mkdir(exist_ok=True)
@@ -182,11 +168,8 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
     pairs = np.sort(np.stack([others, np.tile(number[follows], 2)], axis=1), axis=1)  # (2 F, 2)
     pairs = pairs[np.lexsort(pairs.T[::-1])]  # by the first, then by the second; much faster than np.unique
     pairs = pairs[np.append(True, (np.diff(pairs, axis=0) != 0).any(axis=1))[: len(pairs)]]  # (P, 2), each once
-    duplicates = [
-        block[_are_same(directory, firsts, block)]
-        for block in (pairs[first : first + MAX_PAIRS_IN_MEMORY] for first in range(0, len(pairs), MAX_PAIRS_IN_MEMORY))
-    ]
-    return np.concatenate([*duplicates, np.zeros((0, 2), np.int64)])
+    blocks = np.split(pairs, range(MAX_PAIRS_IN_MEMORY, len(pairs), MAX_PAIRS_IN_MEMORY))
+    return np.concatenate([block[_are_same(directory, firsts, block)] for block in blocks])
 
 
 def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray) -> NDArray[np.bool_]:
@@ -211,12 +194,8 @@ def _gather(directory: Path, firsts: Sequence[int], documents: IntArray, *names:
 def choose_kept(documents: IntArray, groups: IntArray, kinds: IntArray, sizes: IntArray) -> IntArray:
     """Returns which document of each of G groups is kept, int64[G].
 
-    It is of the earliest kind in its group and, of those, the first that is nearly as long as the longest.
-
-    Args:
-        documents: int64[D], numbers of documents.
-        groups: int64[D], the group of each, 0 to G - 1.
-        kinds, sizes: int64[D], the kind and the size of each.
+    It is of the earliest kind in its group and, of those, the first that is nearly as long as the longest. All
+    arguments are int64[D]: numbers of documents, and the group (0 to G - 1), the kind and the size of each.
     """
     count = int(groups.max(initial=-1)) + 1
     earliest = np.full(count, np.iinfo(np.int64).max)
@@ -253,25 +232,25 @@ def join(parents: IntArray, pairs: IntArray) -> None:
         np.minimum.at(parents, second, first)
 
 
-def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:
-    """Writes one line of JSON for each duplicate: directory and id of the removed document, and of the kept one."""
-    names = names_of(comparison.units, np.union1d(duplicates.removed, duplicates.kept))
-    both = zip(duplicates.removed.tolist(), duplicates.kept.tolist())
-    lines = [{"removed": names[removed], "kept": names[kept]} for removed, kept in both]
-    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+def write_names(path: Path, columns: Mapping[str, tuple[Sequence[WorkUnit], Sequence[int]]]) -> None:
+    """Writes lines of JSON with directory and id of documents. columns: by key, (units, numbers counted over them)."""
+    named = [_names_of(units, numbers) for units, numbers in columns.values()]
+    lines = (json.dumps(dict(zip(columns, names)), ensure_ascii=False) for names in zip(*named))
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def names_of(units: Sequence[WorkUnit], numbers: IntArray) -> dict[int, list[str]]:
-    """Returns directory and id of the documents `numbers`, ascending, which are counted over all units."""
-    firsts = [0, *itertools.accumulate(unit.documents for unit in units)]
-    bounds = np.searchsorted(numbers, firsts)
-    names: dict[int, list[str]] = {}
-    for unit, first, wanted in zip(units, firsts, np.split(numbers, bounds[1:-1])):
-        if len(wanted):
+def _names_of(units: Sequence[WorkUnit], numbers: Sequence[int]) -> list[tuple[str, str]]:
+    names: dict[int, tuple[str, str]] = {}
+    first, wanted = 0, set(numbers)
+    for unit in units:
+        of_unit = range(first, first + unit.documents)
+        if not wanted.isdisjoint(of_unit):
             parts = ([directory_name(part.path.parent)] * part.count for part in unit.slices)
-            of_unit = list(map(list, zip(itertools.chain.from_iterable(parts), read_column(unit, "id"))))
-            names |= {number: of_unit[number - first] for number in wanted.tolist()}
-    return names
+            directories = itertools.chain.from_iterable(parts)
+            named = zip(of_unit, zip(directories, read_column(unit, "id")))
+            names |= {number: name for number, name in named if number in wanted}
+        first = of_unit.stop
+    return [names[number] for number in numbers]
 
 
 def write_array(path: Path, array: NDArray) -> FileEntry:

@@ -38,17 +38,11 @@ _SEED = 1
 
 
 class Fingerprints(NamedTuple):
-    """The fingerprints of D documents.
+    """The fingerprints of D documents."""
 
-    Attributes:
-        keys: uint64[D, bands]. Documents that share a key are compared.
-        values: uint16[D, n]. The fraction of equal values of two documents is their similarity.
-        sizes: int64[D], shingles of each document; 0 with the method "exact", where all values must be equal.
-    """
-
-    keys: NDArray[np.uint64]
-    values: NDArray[np.uint16]
-    sizes: NDArray[np.int64]
+    keys: NDArray[np.uint64]  # (D, bands); documents that share a key are compared
+    values: NDArray[np.uint16]  # (D, n); the fraction of equal values of two documents is their similarity
+    sizes: NDArray[np.int64]  # (D,) shingles of each; 0 with the method "exact", where all values must be equal
 
 
 def bands(method: Method) -> int:

@@ -7,16 +7,14 @@ Japanese character is a word.
 """
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.files.atomic import write_text
-from data_prep.corpus.dedup import names_of, write_array
+from data_prep.corpus.dedup import write_array
 from data_prep.corpus.fingerprints import LONG_TEXT
 from data_prep.corpus.word_runs import RunReader, Runs
 from data_prep.corpus.work_units import Corpus, read_texts
@@ -36,19 +34,12 @@ def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDAr
 
 
 class Index(NamedTuple):
-    """The runs of the held-out documents.
+    """The runs of the held-out documents."""
 
-    Attributes:
-        hashes: uint64[K], different ones, in order.
-        owners: int32[K], the number of the document that each is from, or of the first one.
-        sizes: int64[O], the runs of each document.
-        occupied: uint8[2**b], a table of bits that are set for those in `hashes`, and for about one in 100 others.
-    """
-
-    hashes: NDArray[np.uint64]
-    owners: NDArray[np.int32]
-    sizes: IntArray
-    occupied: NDArray[np.uint8]
+    hashes: NDArray[np.uint64]  # (K,) different ones, in order
+    owners: NDArray[np.int32]  # (K,) the number of the document that each is from, or of the first one
+    sizes: IntArray  # (O,) the runs of each document
+    occupied: NDArray[np.uint8]  # (2**b,) a table of bits, set for those in `hashes` and for about one in 100 others
 
     @classmethod
     def of(cls, runs: Runs) -> "Index":
@@ -120,19 +111,8 @@ class Search:
         return {first + document: owner for document, owner in similar.items()}
 
 
-def write_names(path: Path, held_out: Corpus, corpus: Corpus, similar: Mapping[int, int]) -> None:
-    """Writes a line of JSON for each document of `similar`: directory and id, and those of the held-out one."""
-    names, owners = (
-        names_of(units, np.unique(np.array([*numbers], np.int64)))
-        for units, numbers in ((corpus.units, similar), (held_out.units, similar.values()))
-    )
-    lines = [{"removed": names[document], "similar": owners[owner]} for document, owner in sorted(similar.items())]
-    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-
-
 def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     """Returns the documents that are similar to held-out ones, and the number of the most similar one."""
-    best: dict[int, tuple[float, int]] = {}
     documents, owners = index.find(runs)
     pairs, common = np.unique(documents * len(index.sizes) + owners, return_counts=True)
     documents, owners = np.divmod(pairs, len(index.sizes))  # (P,)
@@ -142,7 +122,6 @@ def most_similar(index: Index, runs: Runs) -> dict[int, int]:
     least = np.where(shorter >= LONG_TEXT, MIN_SHARE, MIN_SHORT_SHARE)
     # A few words of a held-out document make no longer text similar to it.
     enough = (own <= others) | (common >= MIN_COMMON)
-    for pair in np.flatnonzero((share >= least) & enough).tolist():
-        document, owner = int(documents[pair]), int(owners[pair])
-        best[document] = max(best.get(document, (0.0, 0)), (float(share[pair]), -owner))
-    return {document: -owner for document, (_, owner) in sorted(best.items())}
+    similar = np.flatnonzero((share >= least) & enough)
+    similar = similar[np.lexsort((-owners[similar], share[similar], documents[similar]))]  # of each the best comes last
+    return dict(zip(documents[similar].tolist(), owners[similar].tolist()))

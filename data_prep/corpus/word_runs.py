@@ -29,8 +29,6 @@ _LETTERS = 8  # that one number holds
 _MAX_LETTERS = 128  # of a word; in longer ones the rest does not count
 _MASKS = np.array([(1 << 8 * letters) - 1 for letters in range(_LETTERS + 1)], np.uint64)
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd; makes the hash of a run depend on the order of its words
-
-
 _SILENT = str.maketrans({**dict.fromkeys("aeiouvwyjh"), "c": "k", "q": "k", "z": "s"})
 _DOUBLED = re.compile(r"([a-z])\1+")
 _NO_WORD = re.compile(r"[\W_]+")
@@ -42,17 +40,11 @@ def skeleton(word: str) -> str:
 
 
 class Runs(NamedTuple):
-    """The runs of words of some texts, in order, as if these were one text.
+    """The runs of words of some texts, in order, as if these were one text."""
 
-    Attributes:
-        length: words in a run.
-        ends: int64[T], the number of words up to the end of each text.
-        hashes: the hash of each run, in several arrays. Run n begins with word n. It may reach into the next text.
-    """
-
-    length: int
-    ends: IntArray
-    hashes: list[HashArray]
+    length: int  # words in a run
+    ends: IntArray  # (T,) the number of words up to the end of each text
+    hashes: list[HashArray]  # of each run, in several arrays. Run n begins with word n; it may reach into the next text
 
     @property
     def sizes(self) -> IntArray:

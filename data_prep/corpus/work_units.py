@@ -18,30 +18,22 @@ TARGET_UNITS = 64  # a small corpus is cut into about this many, so that several
 
 @dataclass(frozen=True)
 class RowGroupSlice:
-    """Documents `first` to `first + count - 1` of one row group of a Parquet file, in one language.
-
-    `text_bytes` is the approximate size of their text.
-    """
+    """Documents `first` to `first + count - 1` of one row group of a Parquet file, in one language."""
 
     path: Path
     row_group: int
     first: int
     count: int
-    text_bytes: int
+    text_bytes: int  # approximately
     language: str = ENGLISH
 
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """A run of consecutive documents.
+    """A run of consecutive documents."""
 
-    Attributes:
-        slices: where the documents are stored.
-        first_document: ordinal of the first document in the corpus.
-    """
-
-    slices: tuple[RowGroupSlice, ...]
-    first_document: int
+    slices: tuple[RowGroupSlice, ...]  # where they are stored
+    first_document: int  # its ordinal in the corpus
 
     @property
     def documents(self) -> int:
@@ -56,37 +48,23 @@ class WorkUnit:
 
 @dataclass(frozen=True)
 class Corpus:
-    """One split of one or more directories of documents.
+    """One split of one or more directories of documents."""
 
-    Attributes:
-        units: the work units, in the order of the documents.
-        sources: for each directory its name, the kind of collection, and its counts.
-        digest: hash over the contents of all files, in hexadecimal. Corpora with the same digest are equal.
-        language: codes of the languages of the documents, in order and separated by a comma.
-    """
-
-    units: list[WorkUnit]
-    sources: list[dict[str, object]]
-    digest: str
-    language: str = ENGLISH
+    units: list[WorkUnit]  # in the order of the documents
+    sources: list[dict[str, object]]  # for each directory its name, the kind of collection, and its counts
+    digest: str  # hash over the contents of all files, in hexadecimal. Corpora with the same digest are equal.
+    language: str = ENGLISH  # codes of the languages of the documents, in order and separated by a comma
 
 
 def open_corpus(directories: Sequence[Path], split: str, language: str | None = None) -> Corpus:
     """Lists the documents of `split` and cuts them into work units. Decodes only the footers of the files.
 
-    Args:
-        directories, split: where the documents are.
-        language: code of the language of all documents; by default what the manifest of each directory says.
-
-    Raises:
-        UserError: a directory is given twice, missing, incomplete or holds no document of the split.
+    language: code of the language of all documents; by default what the manifest of each directory says.
+    UserError: a directory is given twice, missing, incomplete or holds no document of the split.
     """
     check_language(language)
-    languages: set[str] = set()
-    places: set[Path] = set()
-    sources: list[dict[str, object]] = []
-    groups: list[RowGroupSlice] = []
-    digest = hashlib.sha256()
+    languages, places, sources = set[str](), set[Path](), list[dict[str, object]]()
+    groups, digest = list[RowGroupSlice](), hashlib.sha256()
     for directory in directories:
         if directory.resolve() in places:
             raise UserError(f"{directory} is given twice, and its documents would count double; name it once")
@@ -94,15 +72,8 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         manifest = read_manifest(directory)
         languages.add(spoken := language or manifest.language)
         parts = list_parts(directory, manifest, split)
-        counts = manifest.counts[split]
-        sources.append(
-            {
-                "directory": directory_name(directory),
-                "source": manifest.source,
-                "documents": counts.documents,
-                "text_bytes": counts.text_bytes,
-            }
-        )
+        counts, kind = manifest.counts[split], {"directory": directory_name(directory), "source": manifest.source}
+        sources.append({**kind, "documents": counts.documents, "text_bytes": counts.text_bytes})
         own: list[RowGroupSlice] = []
         for part, file in parts.items():
             digest.update(f"{part.name} {file.xxh3_128}\n".encode())

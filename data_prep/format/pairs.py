@@ -67,20 +67,13 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs:
-    """P segment pairs over one flat array of tokens, in its order.
+    """P segment pairs over one flat array of tokens, in its order."""
 
-    Attributes:
-        starts: int64[P], index of each pair's first token in that array.
-        parts: numbers of tokens in the parts of each pair.
-        documents: int64[P], ordinal in the corpus of each pair's document.
-        documents_left_out, tokens_left_out: number of documents below the minimum, and of their tokens.
-    """
-
-    starts: IntArray
+    starts: IntArray  # (P,) index of each pair's first token in that array
     parts: Parts
-    documents: IntArray
-    documents_left_out: int = 0
-    tokens_left_out: int = 0
+    documents: IntArray  # (P,) ordinal in the corpus of each pair's document
+    documents_left_out: int = 0  # with fewer tokens than the minimum
+    tokens_left_out: int = 0  # of these documents
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -111,8 +104,7 @@ def span_stops(
         boundaries: where sentences begin and end, each once, in order; both `start` and `end` are among them.
         begins_word: for each token and the end of all, 1 if a word begins there, else 0.
 
-    Returns:
-        The end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
+    Returns the end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
     """
     section = _Section(boundaries, bisect_left(boundaries, end), end, capacity, begins_word)
     stops: list[int] = []
@@ -237,14 +229,11 @@ def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms:
     last = np.searchsorted(boundaries, stops, side="right") - 1  # (P,) last boundary of the span
     sentences = last - first  # (P,) number of whole sentences; -1 if the span is inside one
     ordered = sentences >= 2
-    middle = np.where(ordered, first + 1 + (uniforms * (sentences - 1)).astype(np.int64), last)
-    nothing = np.zeros(len(starts), np.int64)  # (P,)
-    return Parts(
-        lead=np.where(ordered, boundaries[np.minimum(first, len(boundaries) - 1)] - starts, nothing),
-        a=np.where(ordered, boundaries[middle] - boundaries[np.minimum(first, len(boundaries) - 1)], stops - starts),
-        b=np.where(ordered, boundaries[last] - boundaries[middle], nothing),
-        trail=np.where(ordered, stops - boundaries[last], nothing),
-    )
+    middle = first + 1 + (uniforms * (sentences - 1)).astype(np.int64)
+    edges = [starts, *(boundaries.take(place, mode="clip") for place in (first, middle, last)), stops]
+    parts = np.where(ordered, np.diff(edges, axis=0), 0)  # (4, P)
+    parts[1] = np.where(ordered, parts[1], stops - starts)  # without two sentences all of it is a
+    return Parts(*parts)
 
 
 def _distinct(sentence_ends: IntArray) -> IntArray:
@@ -274,9 +263,7 @@ def make_pairs(
         max_seq_length: positions in a row; [CLS] and two [SEP] take three of them.
         short_probability: see `span_stops`.
         min_tokens: a document with fewer tokens is left out.
-        seed: any non-negative integer below 2**64.
-        begins_word: bool[T], for each token whether a word begins there; None: all do. Those at which a sentence
-            begins need not be marked.
+        begins_word: bool[T], whether a word begins at each token; None: all do. Beginnings of sentences need no mark.
     """
     capacity = max_seq_length - 3
     sentence_ends = np.cumsum(sentence_lengths)
@@ -288,10 +275,7 @@ def make_pairs(
         words[:-1] = begins_word
         words[boundaries] = True  # a sentence begins a word, even if its first token does not look so
     word_flags = words.tobytes()
-    stops: list[int] = []
-    starts: list[int] = []
-    cuts: list[float] = []
-    documents: list[int] = []
+    stops, starts, documents, cuts = list[int](), list[int](), list[int](), list[float]()
     documents_left_out = tokens_left_out = 0
     first = start = 0
     for offset, last in enumerate(last_sentences.tolist()):
@@ -311,14 +295,9 @@ def make_pairs(
                 cuts += numbers
                 documents += [ordinal] * len(spans)
         first, start = last, stop
-    start_array = np.array(starts, np.int64)
-    return Pairs(
-        starts=start_array,
-        parts=divide(start_array, np.array(stops, np.int64), sentence_ends, np.array(cuts)),
-        documents=np.array(documents, np.int64),
-        documents_left_out=documents_left_out,
-        tokens_left_out=tokens_left_out,
-    )
+    first_tokens = np.array(starts, np.int64)
+    parts = divide(first_tokens, np.array(stops, np.int64), sentence_ends, np.array(cuts))
+    return Pairs(first_tokens, parts, np.array(documents, np.int64), documents_left_out, tokens_left_out)
 
 
 def max_pairs(max_seq_length: int) -> int:
@@ -337,8 +316,7 @@ def pack(costs: IntArray, max_seq_length: int, max_pairs_in_row: int) -> IntArra
         max_seq_length: positions of a row.
         max_pairs_in_row: largest number of pairs in a row; 1 gives each pair a row of its own.
 
-    Returns:
-        int64[P], the row of each pair. Rows are numbered by their first pair, from 0.
+    Returns int64[P], the row of each pair. Rows are numbered by their first pair, from 0.
     """
     row_of = np.zeros(len(costs), np.int64)
     pairs_in: list[int] = []

@@ -55,18 +55,13 @@ class ShardColumns(NamedTuple):
 
 
 def map_shard(path: Path, rows: int) -> ShardColumns:
-    """Maps one shard into memory. Pages are read when they are accessed; no file stays open.
+    """Maps one shard, of so many `rows`, into memory. Pages are read when they are accessed; no file stays open.
 
-    Args:
-        path: of the shard.
-        rows: its rows, as the manifest says.
-    Raises:
-        UserError: the file is not a shard, or its counts and offsets do not fit `rows`, its buffers or each other.
+    UserError: the file is not a shard, or its counts and offsets do not fit `rows`, its buffers or each other.
     """
     remedy = f"run `python -m data_prep verify {path.parent}`"
     try:
-        # The arrays keep the mapping alive. The file is closed, because a set of thousands of shards would use up the
-        # file descriptors.
+        # The arrays keep the mapping alive. The file is closed: thousands of shards would use up the file descriptors.
         # Python opens it, because Arrow takes no name that is not UTF-8; Python's own mapping would keep it open.
         with (
             open_regular(path) as file,
@@ -86,21 +81,12 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
         ordered = own[0] == 0 and own[-1] == len(column.values) and (np.diff(own) >= 0).all()
         if nulls or not ordered or not np.array_equal(own, expected):
             raise UserError(f"{path} has offsets that do not fit its columns; {remedy}")
-    return ShardColumns(
-        offsets[0],
-        _view(tokens.values),
-        offsets[-1],
-        tuple(_view(part.values) for part in parts),
-        _view(documents.values),
-    )
+    lengths = tuple(_view(part.values) for part in parts)
+    return ShardColumns(offsets[0], _view(tokens.values), offsets[-1], lengths, _view(documents.values))
 
 
 def read_checked(path: Path, rows: int, manifest: ShardManifest) -> "ShardRows":
-    """Returns all rows of the shard `path`.
-
-    Raises:
-        UserError: see `map_shard`; or a row is impossible, see `_wrong_rows`.
-    """
+    """Returns all rows of the shard `path`. UserError: see `map_shard`; or a row is impossible, see `_wrong_rows`."""
     stored, lengths = _join([map_shard(path, rows).between(0, rows)])
     if (wrong := np.flatnonzero(_wrong_rows(stored, lengths, manifest))).size:
         raise UserError(f"{path.name} has {len(wrong)} impossible rows, the first is row {wrong[0]}")
@@ -117,12 +103,7 @@ def write_shard(
 ) -> ShardFile:
     """Writes one shard of R rows atomically, as a single Arrow record batch. Equal rows always give equal bytes.
 
-    Args:
-        path: the file to write.
-        tokens: tokens of all rows, one after the other.
-        tokens_per_row: int64[R].
-        parts, documents: parts and documents of all pairs of all rows.
-        pairs_per_row: int64[R].
+    tokens, parts, documents: of all rows, one after the other. tokens_per_row, pairs_per_row: int64[R].
     """
 
     def array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -138,30 +119,18 @@ def write_shard(
         *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in parts),
         pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
     ]
-    with (
-        replacing(path) as temporary,
-        temporary.open("wb") as sink,
-        pa.ipc.new_stream(sink, SCHEMA) as writer,
-    ):
+    with replacing(path) as temporary, temporary.open("wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
     return describe_file(path, len(tokens_per_row))
 
 
 class ShardRows(NamedTuple):
-    """R rows one after another, copied: P pairs and T tokens in all.
+    """R rows one after another, copied: P pairs and T tokens in all."""
 
-    Attributes:
-        tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens.
-        parts: int64[P] each, numbers of tokens in each part (data_prep/format/pairs.py); b is 0 in a segment without a
-            partner.
-        documents: int64[P], ordinal in the corpus of each pair's document.
-        pairs: int64[R], the number of each row's pairs.
-    """
-
-    tokens: NDArray[np.uint16]
-    parts: Parts
-    documents: NDArray[np.int64]
-    pairs: NDArray[np.int64]
+    tokens: NDArray[np.uint16]  # (T,) lead, a, b and trail of each pair, pair after pair, without special tokens
+    parts: Parts  # of each pair; b is 0 in a segment without a partner
+    documents: NDArray[np.int64]  # (P,) ordinal in the corpus of each pair's document
+    pairs: NDArray[np.int64]  # (R,) the number of each row's pairs
 
     def add_up(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns int64[R], the sum of `values`, int64[P], over the pairs of each row."""
@@ -201,8 +170,7 @@ def _wrong_rows(rows: ShardRows, lengths: NDArray[np.int64], manifest: ShardMani
 class ShardSet(Sequence[ShardRows]):
     """The rows of a shard set, numbered across its shards. `open_shards` makes it.
 
-    A row is found in O(log shards). Threads may read at the same time. A copy in
-    another process (by fork or pickle) maps the files again.
+    Threads may read at the same time. A copy in another process (by fork or pickle) maps the files again.
     """
 
     def __init__(self, directory: Path, manifest: ShardManifest) -> None:
@@ -259,8 +227,7 @@ class ShardSet(Sequence[ShardRows]):
 def open_shards(path: Path) -> ShardSet:
     """Opens the shard set in directory `path`. Checks its manifest and the sizes of its files, not their contents.
 
-    Raises:
-        UserError: see `read_manifest`; or a file is missing or has another size than the manifest records.
+    UserError: see `read_manifest`; or a file is missing or has another size than the manifest records.
     """
     directory = Path(path)
     manifest = read_manifest(directory)

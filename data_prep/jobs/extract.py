@@ -19,28 +19,10 @@ from common.command_line import below_one, positive
 from common.errors import UserError
 from common.files.json_files import Count
 from common.files.locks import LOCK
-from data_prep.corpus.documents import (
-    HELD_OUT,
-    LANGUAGE,
-    MANIFEST,
-    TRAIN,
-    VALIDATION,
-    Document,
-    DocumentCounts,
-    DocumentsManifest,
-    PartFile,
-    SkippedCount,
-    held_out_above,
-    opened_part,
-    part_name,
-    read_manifest,
-    split_of,
-    splits_of,
-    write_manifest,
-    writing_part,
-)
+from data_prep.corpus import documents
+from data_prep.corpus.documents import HELD_OUT, VALIDATION, Document, DocumentCounts, DocumentsManifest, SkippedCount
 from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
+from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, check_same, end_job
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.encodings import check_encoding
@@ -68,7 +50,7 @@ class ExtractRecord(UnitRecord):
     counts: dict[str, DocumentCounts]
     skipped: dict[str, SkippedCount]
     raw_bytes: Count
-    files: list[PartFile]
+    files: list[documents.PartFile]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,17 +88,18 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"--{flag.replace('_', '-')} means nothing to --source {args.source}; leave it out")
     with launch() as ranks:
         source = ranks.on_root(lambda: open_source(args))
-        options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, LANGUAGE: source.language}
+        options = {HELD_OUT: args.held_out, "unit_megabytes": args.unit_megabytes, documents.LANGUAGE: source.language}
         options |= {VALIDATION: args.validation} if args.validation else {}
         options |= {flag: value for flag in flags if (value := getattr(args, flag)) is not None or flag != "where"}
-        counts = {split: DocumentCounts() for split in splits_of(options)}
+        counts = {split: DocumentCounts() for split in documents.splits_of(options)}
         plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
+        default = "from the header" if args.source == "wikipedia" else "by default"
         run_job(
             ranks,
             output=args.out,
             lock=args.out / LOCK,
             is_complete=lambda: is_complete(args.out, plan),
-            work=lambda: _extract(ranks, args.out, source, plan, "--language" if args.language else ""),
+            work=lambda: _extract(ranks, args.out, source, plan, "--language" if args.language else default),
         )
 
 
@@ -156,8 +139,7 @@ def say_language(source: Source, origin: str) -> None:
 def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifest, origin: str) -> None:
     """Extracts into `out`, whose lock rank 0 holds. `manifest` has no counts and no files yet."""
     ranks.on_root(lambda: begin_job(out, _identity(manifest)))
-    default = "from the header" if manifest.source == "wikipedia" else "by default"
-    ranks.on_root(lambda: say_language(source, origin or default))
+    ranks.on_root(lambda: say_language(source, origin))
     records = ranks.run(
         source.units,
         lambda index, unit: extract_unit(source, unit, index, out, manifest.options),
@@ -178,7 +160,7 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
             flag = "--text-field" if {EMPTY, NO_TEXT} & manifest.skipped.keys() else "--source and --input"
             flag = "--encoding" if f"not in {manifest.options.get('encoding')}" in manifest.skipped else flag
             raise UserError(f"--input holds no document ({skipped}); check {flag}")
-        write_manifest(out, manifest)
+        documents.write_manifest(out, manifest)
         held_out = manifest.counts.get(HELD_OUT, DocumentCounts()).documents
         print(
             f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
@@ -194,52 +176,43 @@ def none_held_out(out: Path, manifest: DocumentsManifest) -> str:
     """Says that no document was held out, and the least fraction that holds one out."""
     least = 1.0
     for file in manifest.files:
-        with opened_part(out / file.name) as part:
-            least = min(least, *map(held_out_above, part.read(columns=["id"])["id"].to_pylist()), 1.0)
+        with documents.opened_part(out / file.name) as part:
+            least = min(least, *map(documents.held_out_above, part.read(columns=["id"])["id"].to_pylist()), 1.0)
     enough = f"--held-out {math.floor(least * 1000 + 1) / 1000}"
     none = f"--held-out {manifest.options['held_out']} holds out none of these documents"
     return f"{none}; to hold out one, extract into another --out with {enough}"
 
 
 def is_complete(out: Path, plan: DocumentsManifest) -> bool:
-    """Tells whether `out` contains exactly the documents of `plan`.
-
-    Raises:
-        UserError: it contains other documents; the message says what differs.
-    """
-    if not (out / MANIFEST).is_file():
+    """Tells whether `out` contains exactly the documents of `plan`. UserError: it contains others."""
+    if not (out / documents.MANIFEST).is_file():
         return False
-    manifest = read_manifest(out)
-    if differences := describe_differences(_identity(manifest), _identity(plan)):
-        raise UserError(f"{out} holds other documents ({differences}); give another --out or delete that directory")
+    manifest = documents.read_manifest(out)
+    check_same(out, "other documents", _identity(manifest), _identity(plan))
     for file in manifest.files:
         if not file.is_in(out):
-            raise UserError(
-                f"{out / file.name} is missing or has another size than {MANIFEST} says; extract {out} again"
-            )
+            fault = f"is missing or has another size than {documents.MANIFEST} says"
+            raise UserError(f"{out / file.name} {fault}; extract {out} again")
     return True
 
 
 def extract_unit(source: Source, unit: Any, index: int, out: Path, options: dict[str, Any]) -> ExtractRecord:
     """Writes the documents of one work unit, each to the file of its split. Returns the unit's record."""
-    counts = {split: DocumentCounts() for split in splits_of(options)}
+    counts = {split: DocumentCounts() for split in documents.splits_of(options)}
     skipped: dict[str, SkippedCount] = {}
     consumed = source.consumed
     with contextlib.ExitStack() as stack:
-        parts = {split: stack.enter_context(writing_part(out / part_name(split, index))) for split in counts}
+        paths = {split: out / documents.part_name(split, index) for split in counts}
+        parts = {split: stack.enter_context(documents.writing_part(path)) for split, path in paths.items()}
         for item in source.read(unit):
             if isinstance(item, Document):
-                split = split_of(item.id, options[HELD_OUT], options.get(VALIDATION, 0.0))
+                split = documents.split_of(item.id, options[HELD_OUT], options.get(VALIDATION, 0.0))
                 counts[split].add(item)
                 parts[split].add(item)
             else:
                 skipped.setdefault(item.reason, SkippedCount()).merge(SkippedCount(1, [item.name]))
-    return ExtractRecord(
-        counts=counts,
-        skipped=skipped,
-        raw_bytes=source.consumed - consumed,
-        files=[part.file for part in parts.values() if part.file is not None],
-    )
+    files = [part.file for part in parts.values() if part.file is not None]
+    return ExtractRecord(counts=counts, skipped=skipped, raw_bytes=source.consumed - consumed, files=files)
 
 
 def add_up(manifest: DocumentsManifest, records: list[ExtractRecord]) -> None:
@@ -253,4 +226,4 @@ def add_up(manifest: DocumentsManifest, records: list[ExtractRecord]) -> None:
         for reason, entry in record.skipped.items():
             skipped.setdefault(reason, SkippedCount()).merge(entry)
     manifest.skipped = dict(sorted(skipped.items()))
-    manifest.files.sort(key=lambda file: not file.name.startswith(TRAIN))  # stable: units stay in order
+    manifest.files.sort(key=lambda file: not file.name.startswith(documents.TRAIN))  # stable: units stay in order

@@ -28,7 +28,7 @@ from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, describe_differences, end_job
+from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, check_same, end_job
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder
@@ -43,51 +43,33 @@ probability = bounded(float, "probability", lambda p: 0 <= p <= 1, "a probabilit
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecord(UnitRecord):
-    """The shard of one work unit, its counts (without `fill`), and the positions that its rows fill.
-
-    similar: (document, held-out document) of those that `overlaps` leaves out.
-    """
+    """The shard of one work unit."""
 
     files: list[ShardFile]
-    counts: ShardCounts
-    positions: Count
-    similar: list[tuple[int, int]]
+    counts: ShardCounts  # without `fill`
+    positions: Count  # that its rows fill
+    similar: list[tuple[int, int]]  # (document, held-out document) of those that `overlaps` leaves out
 
 
 class JobPlan(NamedTuple):
-    """What a run of this job has to do.
+    """What a run of this job has to do."""
 
-    Attributes:
-        manifest: of the shard set, without counts and files: the options that determine the rows.
-        vocabulary, corpus: which documents become rows, and by which vocabulary.
-        comparison: documents to compare for duplicates; None without --dedup.
-        held_out: what no document may be similar to; None if there is nothing.
-    """
-
-    manifest: ShardManifest
+    manifest: ShardManifest  # without counts and files: the options that determine the rows
     vocabulary: Vocabulary
-    corpus: Corpus
-    comparison: dedup.Comparison | None
-    held_out: Corpus | None
+    corpus: Corpus  # the documents that become rows
+    comparison: dedup.Comparison | None  # documents to compare for duplicates; None without --dedup
+    held_out: Corpus | None  # what no document may be similar to; None if there is nothing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep shards`."""
     flag = parser.add_argument
     flag("--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote")
-    flag(
-        "--vocab",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="of `vocab`, or the vocabulary or directory of a model",
-    )
+    flag("--vocab", type=Path, required=True, metavar="FILE", help="of `vocab`, or vocabulary or directory of a model")
     flag("--out", type=Path, required=True, metavar="DIR", help="directory to write the shards to")
     flag("--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)")
     flag("--split", choices=SPLITS, default=TRAIN, help="split of the documents (default: %(default)s)")
-    flag(
-        "--max-seq-length", type=seq_length, default=512, metavar="N", help="positions in a row (default: %(default)s)"
-    )
+    flag("--max-seq-length", type=seq_length, default=512, metavar="N", help="positions in a row (default: 512)")
     flag("--seed", type=natural, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")
     flag("--short-seq-prob", type=probability, default=0.1, metavar="P", help="share of shorter pairs (default: 0.1)")
     flag("--min-tokens", type=positive, default=16, metavar="N", help="least in a document (default: %(default)s)")
@@ -164,18 +146,11 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
         comparison = dedup.compare(args.documents, args.split, corpus, args.against, args.dedup)
     kept_clean = args.split == TRAIN and not args.keep_similar
     if args.held_out_of and not kept_clean:
-        raise UserError(
-            "--held-out-of keeps the train split clean; leave it out with --keep-similar or another --split"
-        )
+        raise UserError("--held-out-of keeps the train split clean; leave it out with --keep-similar or other --split")
     held_out = dedup.open_split([*args.documents, *args.held_out_of] if kept_clean else [], HELD_OUT)
+    flags = ("split", "max_seq_length", "seed", "short_seq_prob", "min_tokens", "pack", "dedup")
     manifest = ShardManifest(
-        split=args.split,
-        max_seq_length=args.max_seq_length,
-        seed=args.seed,
-        short_seq_prob=args.short_seq_prob,
-        min_tokens=args.min_tokens,
-        pack=args.pack,
-        dedup=args.dedup,
+        **{flag: getattr(args, flag) for flag in flags},
         vocabulary_sha256=vocabulary.sha256,
         vocabulary_size=len(vocabulary),
         normalization=vocabulary.normalization.description,
@@ -203,11 +178,7 @@ def _is_complete(out: Path, plan: JobPlan) -> bool:
     """Whether `out` holds the shards of `plan`. UserError: it holds shards of other options."""
     if not (out / manifests.MANIFEST).exists():
         return False
-    recorded = _identity(shards.open_shards(out).manifest)
-    if differences := describe_differences(recorded, _identity(plan.manifest)):
-        raise UserError(
-            f"{out} holds shards of other options ({differences}); use another --out or delete that directory"
-        )
+    check_same(out, "shards of other options", _identity(shards.open_shards(out).manifest), _identity(plan.manifest))
     return True
 
 
@@ -220,12 +191,10 @@ def make_shard(
     similar: Mapping[int, int],
     duplicates: Sequence[int],
 ) -> ShardRecord:
-    """Writes the shard of one work unit. Returns its record.
+    """Writes the shard of one work unit to `path`. Returns its record.
 
     Args:
-        path: the file to write.
-        unit, texts: the documents, and their text and language.
-        encoder, options: how to make rows of them.
+        texts: the text and the language of each document.
         similar, duplicates: documents to leave out, the duplicates counted from the unit's first one. The others keep
             their numbers, and so their random numbers.
     """
@@ -252,14 +221,9 @@ def make_shard(
     slices = [tokens[first : first + n] for first, n in zip(made.starts[order].tolist(), lengths[order].tolist())]
     kept = np.concatenate(slices) if slices else tokens[:0]
     pairs_per_row = np.bincount(row_of)
-    file = shards.write_shard(
-        path,
-        kept,
-        np.bincount(row_of, weights=lengths).astype(np.int64),
-        made.parts.take(order),
-        made.documents[order],
-        pairs_per_row,
-    )
+    tokens_per_row = np.bincount(row_of, weights=lengths).astype(np.int64)
+    parts, documents = made.parts.take(order), made.documents[order]
+    file = shards.write_shard(path, kept, tokens_per_row, parts, documents, pairs_per_row)
     counts = ShardCounts(
         documents=unit.documents,
         sentences=len(sentence_lengths),
@@ -274,22 +238,13 @@ def make_shard(
         unknown_tokens=int((kept == UNK_ID).sum()),
         text_bytes=text_bytes,
     )
-    return ShardRecord(
-        files=[file],
-        counts=counts,
-        positions=int(costs.sum()),
-        similar=[*similar.items()],
-    )
+    return ShardRecord(files=[file], counts=counts, positions=int(costs.sum()), similar=[*similar.items()])
 
 
 def encode_documents(
     texts: Iterable[tuple[str, str]], encoder: Encoder
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], int]:
-    """Splits documents into sentences, normalises and encodes them.
-
-    Args:
-        texts: the text of each document, and the code of its language.
-        encoder: of the vocabulary.
+    """Splits documents, given as (text, code of its language), into sentences, normalises and encodes them.
 
     Returns:
         All tokens, uint16; the number of tokens of each sentence, int64; the number of sentences of each document,
@@ -334,16 +289,19 @@ def finish(
 ) -> None:
     """On rank 0, after the last unit: writes the vocabulary, the duplicates, and last the manifest."""
     manifest, vocabulary, corpus, comparison, held_out = plan
-    counts = manifest.counts
-    manifest.files = [*files]
+    counts, others = manifest.counts, []
     if comparison is not None:
-        dedup.write_names(out / manifests.DUPLICATES, comparison, duplicates)
-        manifest.files.append(manifests.describe_file(out / manifests.DUPLICATES))
+        removed, kept = ((comparison.units, numbers.tolist()) for numbers in (duplicates.removed, duplicates.kept))
+        dedup.write_names(out / manifests.DUPLICATES, {"removed": removed, "kept": kept})
+        others.append(manifests.DUPLICATES)
     if held_out is not None:
-        overlaps.write_names(out / manifests.OVERLAPS, held_out, corpus, similar)
-        manifest.files.append(manifests.describe_file(out / manifests.OVERLAPS))
+        documents = sorted(similar)
+        owners = (held_out.units, [similar[document] for document in documents])
+        dedup.write_names(out / manifests.OVERLAPS, {"removed": (corpus.units, documents), "similar": owners})
+        others.append(manifests.OVERLAPS)
     atomic.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
-    manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
+    others.append(vocabulary.file_name)
+    manifest.files = [*files, *(manifests.describe_file(out / name) for name in others)]
     manifests.write_manifest(out, manifest)
     print(
         f"shards: wrote {out}: {counts.rows:,} rows of {manifest.max_seq_length} in {len(files)} shards, "

@@ -30,14 +30,8 @@ from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_text
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import describe_differences
 from data_prep.text.normalize import ALBERT_NORMALIZATION, Normalization, normalize
-from data_prep.text.sentencepiece_vocabulary import (
-    BYTES,
-    MAX_SENTENCE_BYTES,
-    SPECIAL_PIECES,
-    USER_SYMBOLS,
-    default_coverage,
-    train_sentencepiece,
-)
+from data_prep.text.sentencepiece_vocabulary import BYTES, MAX_SENTENCE_BYTES, MIN_SIZE, default_coverage
+from data_prep.text.sentencepiece_vocabulary import train_sentencepiece as train
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import MAX_PIECES
 
@@ -88,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpus, dict[str, Any]]:
-    min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1 + BYTES * args.byte_fallback
+    min_size = MIN_SIZE + BYTES * args.byte_fallback
     if not min_size <= args.size <= MAX_PIECES:
         raise UserError(f"--size is {args.size}; choose one from {min_size} to {MAX_PIECES}: ids have 16 bits")
     if args.out.is_dir() or args.out.suffix != SUFFIX:
@@ -107,6 +101,14 @@ def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpu
     return corpus, options
 
 
+@dataclass(frozen=True)
+class _VocabularyRecord:
+    """The keys of FILE.json that are read again."""
+
+    options: dict[str, Any]
+    model_sha256: str
+
+
 def _is_complete(out: Path, options: dict[str, Any]) -> bool:
     """Whether `out` is the vocabulary of these options. UserError: it is another one, or no record tells."""
     path = out.with_suffix(".json")
@@ -115,19 +117,12 @@ def _is_complete(out: Path, options: dict[str, Any]) -> bool:
     remedy = f"it should say how {out} was made; use another --out, or move both away"
     record = check_as(read_object(path, remedy), _VocabularyRecord, path, remedy, extra="ignore")
     differences = describe_differences(record.options, options)
-    if not differences and out.exists() and hashlib.sha256(read_bytes(out, remedy)).hexdigest() != record.model_sha256:
+    sha256 = hashlib.sha256(read_bytes(out, remedy)).hexdigest() if out.exists() else record.model_sha256
+    if not differences and sha256 != record.model_sha256:
         differences = "its content is not what was recorded"
     if differences:
         raise UserError(f"{out} is another vocabulary ({differences}); use another --out or delete it")
     return out.exists()
-
-
-@dataclass(frozen=True)
-class _VocabularyRecord:
-    """The keys of FILE.json that are read again."""
-
-    options: dict[str, Any]
-    model_sha256: str
 
 
 def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZATION) -> Iterator[str]:
@@ -204,14 +199,8 @@ def _finish(
     print(f"vocab: training {options['size']:,} pieces on {described['method']}; {memory}", flush=True)
     # The library says nothing on the way: sentences are counted while it reads them, then only the time goes on.
     with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
-        vocabulary = train_sentencepiece(
-            _sentences(sample, shown),
-            options["size"],
-            normalization,
-            options["language"],
-            options["character_coverage"],
-            options["byte_fallback"],
-        )
+        how = [options[name] for name in ("language", "character_coverage", "byte_fallback")]
+        vocabulary = train(_sentences(sample, shown), options["size"], normalization, *how)
     record = {"options": options, "sample": described, "model_sha256": vocabulary.sha256}
     write_text(out.with_suffix(".json"), json.dumps(record, indent=1) + "\n")  # first: it says that the other is ours
     write_bytes(out, vocabulary.serialized)

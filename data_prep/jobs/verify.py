@@ -34,9 +34,11 @@ def run(args: argparse.Namespace) -> None:
         manifest = ranks.on_root(lambda: read_manifest(directory))
         files: Sequence[FileEntry] = manifest.files
         sizes = [file.bytes for file in files]
-        found_problems = ranks.run(
-            files, lambda _, file: problem_of(directory, file, manifest), None, sizes=sizes, description="verify"
-        )
+
+        def look(_: int, file: FileEntry) -> str:
+            return problem_of(directory, file, manifest)
+
+        found_problems = ranks.run(files, look, None, sizes=sizes, description="verify")
 
         def conclude() -> None:
             problems = [*filter(None, found_problems), *unexpected_files(directory, manifest)]

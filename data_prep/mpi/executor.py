@@ -101,8 +101,7 @@ class Ranks:
             sizes: bytes of input of each unit, by which they are dealt out. The progress counts them.
             description: for the progress line.
 
-        Returns:
-            On rank 0 the records in the order of the units, on other ranks [].
+        Returns on rank 0 the records in the order of the units, on other ranks [].
         """
         records: dict[int, Record] = ledger.read_finished(len(units)) if self.is_root and ledger else {}
         finished = self.on_root(lambda: set(records))
@@ -149,8 +148,7 @@ def _print_error(error: BaseException, where: str = "") -> int:
 def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bool], work: Callable[[], None]) -> None:
     """Makes `output` by `work`, on all ranks, unless it is complete. Rank 0 holds the lock meanwhile.
 
-    Raises:
-        UserError: another process works on the same output, or `is_complete` finds another result there.
+    UserError: another process works on the same output, or `is_complete` finds another result there.
     """
     with contextlib.ExitStack() as held:
 

@@ -40,6 +40,12 @@ def describe_differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any])
     )
 
 
+def check_same(output: Path, holds: str, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raises UserError if the options of what a complete `output` holds are not those that are wanted."""
+    if differences := describe_differences(recorded, wanted):
+        raise UserError(f"{output} holds {holds} ({differences}); give another --out or delete that directory")
+
+
 class Ledger(Generic[Record]):
     """The done-files of units, in `directory`; the files that the units write are in `output`, by default the same.
 
@@ -74,12 +80,8 @@ def begin_job(output: Path, options: Mapping[str, Any]) -> None:
 
     A run that has not finished any unit is replaced by one with other options, because nothing is lost.
 
-    Args:
-        output: directory of the job's files.
-        options: everything that decides what the job writes, as JSON.
-
-    Raises:
-        UserError: `output` holds something else, or an unfinished run with other options.
+    options: everything that decides what the job writes, as JSON.
+    UserError: `output` holds something else, or an unfinished run with other options.
     """
     options = json.loads(json.dumps(options))
     directory = output / UNITS

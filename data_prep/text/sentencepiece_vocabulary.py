@@ -27,6 +27,8 @@ USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 CHARACTER_COVERAGE = 0.99995
 COVERAGE_OF_MANY = 0.9995
 """Default share of the characters that are pieces in `_MANY_CHARACTERS`, as SentencePiece's authors recommend."""
+MIN_SIZE = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
+"""Pieces that every vocabulary has, and one more."""
 BYTES = 256
 MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
 # SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
