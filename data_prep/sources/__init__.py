@@ -25,40 +25,26 @@ from data_prep.text import ENGLISH
 
 @dataclass(frozen=True)
 class Skipped:
-    """A part of the input that gave no document.
+    """A part of the input that gave no document."""
 
-    Attributes:
-        name: name of the page, file or record.
-        reason: a few words from a fixed set.
-    """
-
-    name: str
-    reason: str
+    name: str  # of the page, file or record
+    reason: str  # a few words from a fixed set
 
 
 class Source(abc.ABC):
-    """One raw collection. Its constructor checks the input and cuts it into work units. It can be pickled.
-
-    Attributes:
-        inputs: what is read, as `documents.json` records it.
-        units: the work units. Only `read` of the same class interprets them.
-        sizes: bytes of input of each unit.
-        language: code of the language of the texts, as far as the input tells it; "en" otherwise.
-        consumed: bytes of decompressed raw text that `read` has read in this process.
-    """
+    """One raw collection. Its constructor checks the input and cuts it into work units. It can be pickled."""
 
     def __init__(self) -> None:
-        self.inputs: list[dict[str, Any]] = []
-        self.units: list[Any] = []
-        self.sizes: list[int] = []
-        self.consumed = 0
-        self.language = ENGLISH
+        self.inputs: list[dict[str, Any]] = []  # what is read, as `documents.json` records it
+        self.units: list[Any] = []  # only `read` of the same class interprets them
+        self.sizes: list[int] = []  # bytes of input of each unit
+        self.consumed = 0  # bytes of decompressed raw text that `read` has read in this process
+        self.language = ENGLISH  # code of the language of the texts, as far as the input tells it
 
     def plan(self, files: Sequence[tuple[Path, str]]) -> None:
         """Records (path, name) of all files among the inputs, and cuts each into work units by `plan_file`.
 
-        Raises:
-            UserError: one is given twice, or two have the same name and documents would share their ids.
+        UserError: one is given twice, or two have the same name and documents would share their ids.
         """
         names: set[str] = set()
         places: set[tuple[int, int]] = set()  # device and inode of each file
@@ -97,13 +83,7 @@ class Source(abc.ABC):
 def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> list[tuple[Path, str]]:
     """Returns (path, name) of the file at `path`, or of the `visible_files` below it. A single file is always wanted.
 
-    Args:
-        path: a file, or a directory.
-        is_wanted: see `visible_files`.
-        kind: of the files, for messages.
-
-    Raises:
-        UserError: nothing of the kind is there.
+    UserError: nothing is there of the `kind`, which the message names.
     """
     if path.is_file():
         return [(path, spelled(path.name))]

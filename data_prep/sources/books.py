@@ -75,7 +75,8 @@ _SALUTATION = re.compile(
     r"|GENTLEMEN|LADIES|GOODMAN|FARMER|CHILD|ESQUIRE)\b.*[,:;—–-]$"
 )
 _PERSONS = re.compile(
-    r"(?:dramatis person(?:ae|æ)|persons? represented|persons of the (?:play|drama)|characters of the play)\b", re.I
+    r"^\s*(?:dramatis person(?:ae|æ)|persons? represented|persons of the (?:play|drama)|characters of the play)\b",
+    re.I | re.M,
 )
 _FIRST_ACT = re.compile(
     r"^\s*(?:act|scene)\s+(?:i|1|first|one)\b[^\n]*$|^\s*(?:the )?(?:prologue|induction)\b[^\n]*$|^\s*first act\b",
@@ -116,12 +117,9 @@ class Books(Source):
     """A `Source`: the .txt files below directories, or single files. Each is read into memory whole.
 
     A work unit is a list of (path, id): the id of a book is its path relative to the --input that contains it.
-
-    Attributes:
-        encoding: of all files; None finds that of each.
     """
 
-    encoding: str | None = None
+    encoding: str | None = None  # of all files; None finds that of each
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int, to_prose: Callable[[str], str] | None = None) -> None:
         """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file.
@@ -135,10 +133,8 @@ class Books(Source):
     def plan_file(self, path: Path, name: str, size: int) -> None:
         """Adds a book to the last work unit, or to a new one."""
         if size > MAX_TEXT_BYTES:
-            raise UserError(
-                f"{path} has {size >> 20} MB, more than one book; split it into one file per book, "
-                'or make it lines of {"text": ...} for --source jsonl'
-            )
+            remedy = 'split it into one file per book, or make it lines of {"text": ...} for --source jsonl'
+            raise UserError(f"{path} has {size >> 20} MB, more than one book; {remedy}")
         self.add_part((path, name), size, self._unit_bytes)
 
     def read(self, unit: list[tuple[Path, str]]) -> Iterator[Document | Skipped]:
@@ -153,20 +149,19 @@ class Books(Source):
                 yield Skipped(book_id, "damaged")
                 continue
             self.consumed += len(content)
-            if len(content) > MAX_TEXT_BYTES:
-                yield Skipped(book_id, "too long")
-                continue
-            try:
-                text = decode(content, self.language, self.encoding)
-            except NotDecodedError as error:
-                yield Skipped(book_id, str(error))
-                continue
-            if _MARKUP.match(text):
-                yield Skipped(book_id, "JSON, HTML or XML")
-                continue
-            prose = self._to_prose(text)
+            prose, reason = self._prose_of(content)
             title = spelled(Path(re.sub(COMPRESSED, "", path.name, flags=re.IGNORECASE)).stem)
-            yield Document(book_id, title, prose) if prose else Skipped(book_id, "no prose")
+            yield Document(book_id, title, prose) if prose else Skipped(book_id, reason)
+
+    def _prose_of(self, content: bytes) -> tuple[str, str]:
+        """Returns the prose of a file, or "" and why there is none."""
+        if len(content) > MAX_TEXT_BYTES:
+            return "", "too long"
+        try:
+            text = decode(content, self.language, self.encoding)
+        except NotDecodedError as error:
+            return "", str(error)
+        return ("", "JSON, HTML or XML") if _MARKUP.match(text) else (self._to_prose(text), "no prose")
 
 
 def book_to_prose(text: str) -> str:
@@ -177,14 +172,13 @@ def book_to_prose(text: str) -> str:
     text = drop_persons(drop_contents(drop_gutenberg(_TRANSCRIBERS_REMARK.sub("", text))))
     text = _ILLUSTRATION.sub("", text)
     text = _EMPHASIS.sub(r"\1", text)
-    paragraphs: list[str] = []
-    words = _count_broken_words(text)
-    after_heading = True
+    kept, after_heading = list[list[str]](), True
     for lines in split_paragraphs(text):
         after_heading = is_heading(lines, after_heading)
         if not after_heading:
-            paragraphs.append(_join_lines(lines, words))
-    return "\n".join(filter(None, paragraphs))
+            kept.append(lines)
+    words = _count_broken_words(text)
+    return "\n".join(filter(None, (_join_lines(lines, words) for lines in kept)))
 
 
 def text_to_prose(text: str) -> str:
@@ -194,10 +188,7 @@ def text_to_prose(text: str) -> str:
 
 
 def _count_broken_words(text: str) -> Counter[str]:
-    """Counts how often each word that is broken at a line's end stands elsewhere, joined ("today") and not ("to-day").
-
-    The counted words are in lower case, and their hyphen is "-".
-    """
+    """Counts how often each word that is broken at a line's end stands elsewhere: "today", "to-day"."""
     text = text.lower()
     breaks = [(_word_before(match), match[2]) for match in _BREAK.finditer(text)]
     broken = {f"{before}{hyphen}{after}" for before, after in breaks for hyphen in ("", "-")}
@@ -211,11 +202,9 @@ def _count_broken_words(text: str) -> Counter[str]:
 
 
 def _word_before(hyphen: re.Match[str]) -> str:
-    """Returns the letters that end where a hyphen stands."""
+    """Returns the letters that end where a hyphen stands; there is at least one."""
     end = hyphen.start()
-    word = _WORD_BEFORE.search(hyphen.string, max(0, end - 40), end)
-    assert word is not None, "a letter stands before it"
-    return word[0]
+    return str(_WORD_BEFORE.findall(hyphen.string, max(0, end - 40), end)[0])
 
 
 def _join_lines(lines: list[str], words: Counter[str]) -> str:
@@ -287,12 +276,9 @@ def _is_entry(line: str) -> bool:
 
 def drop_persons(text: str) -> str:
     """Removes a play's list of persons, up to the first act."""
-    head = text[:3000]
-    match = re.search(rf"^\s*{_PERSONS.pattern}", head, re.IGNORECASE | re.MULTILINE)
-    if not match:
-        return text
-    act = _FIRST_ACT.search(text, match.end(), match.end() + 8000)
-    return text[: match.start()] + text[act.start() :] if act else text
+    match = _PERSONS.search(text, 0, 3000)
+    act = _FIRST_ACT.search(text, match.end(), match.end() + 8000) if match else None
+    return text[: match.start()] + text[act.start() :] if match and act else text
 
 
 def split_paragraphs(text: str) -> Iterator[list[str]]:

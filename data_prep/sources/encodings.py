@@ -42,20 +42,15 @@ def check_encoding(name: str | None) -> None:
         if name is not None:
             "a".encode(name)
     except (LookupError, ValueError):
-        raise UserError(
-            f"--encoding {name} is no encoding that Python knows; give one such as cp1251 or big5"
-        ) from None
+        remedy = "give one such as cp1251 or big5"
+        raise UserError(f"--encoding {name} is no encoding that Python knows; {remedy}") from None
 
 
 def decode(content: bytes, language: str = ENGLISH, encoding: str | None = None) -> str:
-    """Returns the text of a file; its lines end with "\\n".
+    """Returns the text of a file; its lines end with "\\n". With `encoding` None, it finds the encoding.
 
-    UTF-8 may contain a few bytes of Windows-1252 or Latin-1.
-
-    Args:
-        encoding: of the file; None finds it.
-    Raises:
-        NotDecodedError: the content is no text, or its encoding is not known.
+    UTF-8 may contain a few bytes of Windows-1252 or Latin-1. NotDecodedError: the content is no text, or its encoding
+    is not known.
     """
     if encoding is not None:
         try:

@@ -28,17 +28,11 @@ _HIDDEN = re.compile(r"(?:^|/)(?:[.~]|__MACOSX/)")  # names relative to a direct
 
 
 class Line(NamedTuple):
-    """A line of a file.
+    """A line of a file."""
 
-    Attributes:
-        offset: of its first byte in the decompressed content.
-        content: of a line of more than MAX_TEXT_BYTES a beginning that is longer than that. None: damaged content.
-        size: bytes of the whole line.
-    """
-
-    offset: int
-    content: bytes | None
-    size: int
+    offset: int  # of its first byte in the decompressed content
+    content: bytes | None  # of more than MAX_TEXT_BYTES a beginning that is longer than that. None: damaged content
+    size: int  # bytes of the whole line
 
 
 def compression(path: Path) -> str:
@@ -60,10 +54,8 @@ def visible_files(directory: Path, is_wanted: Callable[[str], object]) -> list[t
     """Returns (path, name) of the regular files below a directory, in the order of their names relative to it.
 
     Links to directories are not followed. Directories that cannot be read are left out, and so are hidden files and
-    directories, which other programs make: `.ipynb_checkpoints`, `._a.txt`, `~$a.txt`, `__MACOSX`.
-
-    Args:
-        is_wanted: tells from the last part of a file's path whether it is wanted.
+    directories, which other programs make: `.ipynb_checkpoints`, `._a.txt`, `~$a.txt`, `__MACOSX`. `is_wanted` tells
+    from the last part of a file's path whether it is wanted.
     """
     files = [
         (Path(folder, name), spelled(Path(folder, name).relative_to(directory).as_posix()))
@@ -87,10 +79,7 @@ def is_of_the_system(error: BaseException) -> bool:
 
 
 def lines(path: Path, begin: int = 0, end: int = sys.maxsize) -> Iterator[Line]:
-    """Yields the lines that begin in bytes [begin, end) of a file. A compressed file is always read whole.
-
-    At damaged content it yields a line of None, and ends.
-    """
+    """Yields the lines that begin in bytes [begin, end) of a file; of a compressed one all. Damage is the last line."""
     if compression(path):
         begin, end = 0, sys.maxsize
     offset = 0

@@ -19,18 +19,9 @@ import pyarrow as pa
 
 from common.errors import UserError, one_line
 from data_prep.corpus.documents import Document, parquet_file
-from data_prep.sources import Skipped, Source, find_files
-from data_prep.sources.opening import (
-    COMPRESSED,
-    DAMAGE,
-    MAX_TEXT_BYTES,
-    check_regular,
-    compression,
-    is_of_the_system,
-    lines,
-)
+from data_prep.sources import Skipped, Source, find_files, opening
 
-_FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson){COMPRESSED}|parquet$)", re.IGNORECASE)
+_FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson){opening.COMPRESSED}|parquet$)", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
@@ -71,19 +62,13 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {">=": operator.ge, "<=": op
 
 @dataclass(frozen=True)
 class Fields:
-    """How records become documents.
-
-    Attributes:
-        text, id, title: names of the fields (or columns). id and title may be missing in a record; None ignores them.
-        per_document: number of consecutive records in one document, for records that are sentences or paragraphs.
-        where: what is asked of each record.
-    """
+    """How records become documents: names of fields (or columns); id and title may be missing in a record."""
 
     text: str = "text"
     id: str | None = None
     title: str | None = None
-    per_document: int = 1
-    where: tuple[Condition, ...] = ()
+    per_document: int = 1  # consecutive records in one document, for records that are sentences or paragraphs
+    where: tuple[Condition, ...] = ()  # what is asked of each record
 
     @property
     def flags(self) -> list[tuple[str, str | None]]:
@@ -137,7 +122,7 @@ class Records(Source):
             self._plan_parquet(path, name)
             return
         check_first(path, self.fields)
-        step = max(size, 1) if compression(path) else self._unit_bytes
+        step = max(size, 1) if opening.compression(path) else self._unit_bytes
         for begin in range(0, size, step):
             part = FileRange(path, name, begin, min(begin + step, size))
             self.add_part(part, min(step, size - begin), self._unit_bytes)
@@ -166,7 +151,7 @@ class Records(Source):
             yield from joined(read(part), self.fields.per_document)
 
     def _read_lines(self, part: FileRange) -> Iterator[Document | Skipped]:
-        for line in lines(part.path, part.begin, part.end):
+        for line in opening.lines(part.path, part.begin, part.end):
             self.consumed += line.size
             if line.content is None or not line.content.isspace():
                 yield parse_line(line.content, self.fields, f"{part.name}:{line.offset}")
@@ -181,8 +166,8 @@ class Records(Source):
                             self.consumed += text_bytes(record, self.fields)
                             yield to_document(record, self.fields, f"{part.name}:{group}:{row}")
                             row += 1
-                except DAMAGE as error:
-                    if is_of_the_system(error):
+                except opening.DAMAGE as error:
+                    if opening.is_of_the_system(error):
                         raise
                     yield Skipped(f"{part.name}:{group}:{row}", "damaged")
 
@@ -200,7 +185,7 @@ class Hub(Source):
         for name in names:
             if _FILE.search(name) and Path(name).is_file():
                 raise UserError(f"{name} is a file, not a dataset; read it by --source jsonl")
-            check_regular(Path(name))
+            opening.check_regular(Path(name))
             dataset = self._open(name)
             with _explaining(name):
                 columns = dataset.column_names or list(next(iter(dataset), {}))
@@ -247,15 +232,13 @@ def _explaining(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UserError(
-            f"cannot read the dataset {name!r}: {one_line(error)}; "
-            "check --input, --subset, --hub-split, its files and the network, and give the same command to go on"
-        ) from error
+        remedy = "check --input, --subset, --hub-split, its files and the network, and give the same command to go on"
+        raise UserError(f"cannot read the dataset {name!r}: {one_line(error)}; {remedy}") from error
 
 
 def check_first(path: Path, fields: Fields) -> None:
     """Raises UserError unless the first record of a file of JSON lines can have a text."""
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(opening.lines(path), 1):
         if line.content is None or not line.content.isspace():
             item = parse_line(line.content, fields, path.name)
             reason = item.reason if isinstance(item, Skipped) else EMPTY
@@ -280,7 +263,7 @@ def text_bytes(record: dict[str, Any], fields: Fields) -> int:
 
 def parse_line(line: bytes | None, fields: Fields, place: str) -> Document | Skipped:
     """Returns the document of one line of JSON; None: of damaged content."""
-    if line is None or len(line) > MAX_TEXT_BYTES:
+    if line is None or len(line) > opening.MAX_TEXT_BYTES:
         return Skipped(place, "damaged" if line is None else "too long")
     try:
         record = json.loads(line)
@@ -298,7 +281,7 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
         return Skipped(place, EMPTY)
     if not isinstance(text, str) or text is record:
         return Skipped(place, NO_TEXT)
-    if len(text) > MAX_TEXT_BYTES:  # a record of Parquet or of the hub
+    if len(text) > opening.MAX_TEXT_BYTES:  # a record of Parquet or of the hub
         return Skipped(place, "too long")
     paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())
     prose = "\n".join(filter(None, paragraphs))

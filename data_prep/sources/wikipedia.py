@@ -49,15 +49,10 @@ class Wikipedia(Source):
     """A `Source`: the articles of exports, which are namespace 0 without redirects and disambiguation pages."""
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int, language: str | None = None) -> None:
-        """Checks the exports and cuts them into units.
+        """Checks the exports, or those in directories, and cuts them into units of so many bytes of XML.
 
-        Args:
-            paths: exports, or directories of them.
-            unit_bytes: size of a work unit in bytes of XML.
-            language: code of the language of all exports; by default what the header of each says.
-
-        Raises:
-            UserError: a path is not a complete export, or the exports are of several languages.
+        language: code of the language of all exports; by default what the header of each says.
+        UserError: a path is not a complete export, or the exports are of several languages.
         """
         super().__init__()
         self._unit_bytes, self._language = unit_bytes, language
@@ -65,9 +60,7 @@ class Wikipedia(Source):
         candidates = [file for path in paths for file in find_files(path, _EXPORT_NAME.search, _KIND)]
         files = [(path, name) for path, name in candidates if not _INDEX_NAME.search(name)]
         if not files:
-            raise UserError(
-                f"{candidates[0][0]} is the index of an export, which is not needed; give the export itself"
-            )
+            raise UserError(f"{candidates[0][0]} is the index of an export, which is not needed; give the export")
         self.plan(files)
         languages = {site.language: file for file, site in self._sites.items()}
         if len(languages) > 1:
@@ -207,19 +200,15 @@ def parse_page(raw: bytes) -> ElementTree.Element:
 def is_nested_too_deeply(text: str) -> bool:
     """Whether so many templates or links begin inside others that the time to render them would have no bound."""
     depth = 0
-    if text.count("{{") + text.count("[[") > MAX_NESTING:
-        for mark in _NESTING.finditer(text):
-            depth = depth + 1 if mark[0] in ("{{", "[[") else max(0, depth - 1)
-            if depth > MAX_NESTING:
-                return True
+    for mark in _NESTING.finditer(text) if text.count("{{") + text.count("[[") > MAX_NESTING else ():
+        depth = depth + 1 if mark[0] in ("{{", "[[") else max(0, depth - 1)
+        if depth > MAX_NESTING:
+            return True
     return False
 
 
 def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Document | Skipped]:
-    """Yields a `<page>`'s prose as a document, or why it has none, and what was lost of it.
-
-    site: the wiki that the page is from.
-    """
+    """Yields the prose of a `<page>` of a wiki as a document, or why it has none, and what was lost of it."""
     title, namespace = page.findtext("title", ""), page.findtext("ns", "")
     wikitext = page.findtext("revision/text", "")
     reason = None
@@ -245,14 +234,11 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Do
 
 
 class Bzip2File:
-    """Random access to a .bz2 file, so that many ranks can read it at once.
+    """Random access to a .bz2 file, so that many ranks can read it. UserError: it is none, or its end is missing.
 
     A bzip2 stream is a sequence of blocks of at most 900 kB, which can be decompressed one by one. Each begins with a
     48-bit mark, at any bit; another mark ends the stream. A search for the marks gives positions to start at, in files
     of one stream or many. So the index of a multistream export is not needed.
-
-    Raises:
-        UserError: it is not a .bz2 file, or its end is missing.
     """
 
     def __init__(self, path: Path) -> None:

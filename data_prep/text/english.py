@@ -73,20 +73,13 @@ def english_sentences(paragraph: str) -> Iterator[str]:
 
 
 class _Candidate(NamedTuple):
-    """A place where a sentence may end.
-
-    Attributes:
-        begin: of the sentence, in `paragraph`.
-        first: of the mark.
-        after: of what follows the mark and the blank behind it.
-        stop: the mark with the quotation marks and brackets that close after it.
-    """
+    """A place where a sentence may end."""
 
     paragraph: str
-    begin: int
-    first: int
-    after: int
-    stop: str
+    begin: int  # of the sentence, in `paragraph`
+    first: int  # of the mark
+    after: int  # of what follows the mark and the blank behind it
+    stop: str  # the mark with the quotation marks and brackets that close after it
 
     @property
     def word(self) -> str:

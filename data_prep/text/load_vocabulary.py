@@ -15,15 +15,10 @@ _REMEDY = "make one with `python -m data_prep vocab`, or name its file"
 
 
 def load_vocabulary(path: Path, remedy: str = _REMEDY) -> Vocabulary:
-    """Reads a vocabulary.
+    """Reads a SentencePiece model, a tokenizer.json, a vocab.txt, or one of them in a directory.
 
-    Args:
-        path: a SentencePiece model, a tokenizer.json, a vocab.txt, or a directory that holds one of them. What
-            tokenizer_config.json says beside a vocab.txt is followed.
-        remedy: end of the message if there is no vocabulary.
-    Raises:
-        UserError: the file is missing or damaged, is not a vocabulary of the two kinds, lacks the special pieces, or
-            has more pieces than 16 bits can number.
+    What tokenizer_config.json says beside a vocab.txt is followed. UserError: the file is missing or damaged, is not a
+    vocabulary of the two kinds, lacks the special pieces, or has more pieces than 16 bits can number.
     """
     path = find_vocabulary(path)
     try:
@@ -44,12 +39,8 @@ def load_vocabulary(path: Path, remedy: str = _REMEDY) -> Vocabulary:
             vocabulary = WordPieceVocabulary.of_pieces(content, config, path.parent)
         elif is_wordpiece:
             vocabulary = WordPieceVocabulary.of_tokenizer(contents, config)
-        elif path.suffix == ".json":
-            vocabulary = SentencePieceVocabulary.of_file(restore_model(contents))
         else:
-            vocabulary = SentencePieceVocabulary.of_file(content)
-    except UserError:
-        raise
+            vocabulary = SentencePieceVocabulary.of_file(restore_model(contents) if path.suffix == ".json" else content)
     except ValueError as error:
         raise UserError(f"{path} {error}; {remedy}") from error
     if len(vocabulary) > MAX_PIECES:

@@ -19,25 +19,17 @@ _IDENTITY, _CASE, _ACCENTS = "identity", "case", "accents"
 
 @dataclass(frozen=True)
 class Normalization:
-    """How text is normalised before it is encoded. The default is ALBERT's: no capitals, no accents.
-
-    Attributes:
-        keep_case, keep_accents: what is kept.
-        of_bert: whether the vocabulary normalises as BERT does: control characters go, and other forms of a letter are
-            not replaced.
-    """
+    """How text is normalised before it is encoded. The default is ALBERT's: no capitals, no accents."""
 
     keep_case: bool = False
     keep_accents: bool = False
-    of_bert: bool = False
+    of_bert: bool = False  # as BERT does: control characters go, and other forms of a letter are not replaced
 
     @classmethod
     def of_name(cls, name: str) -> "Normalization":
         """Returns what the name in a SentencePiece model says."""
         first, *kept = name.split("+")
-        if first != _IDENTITY:
-            return cls()
-        return cls(_CASE in kept, _ACCENTS in kept)
+        return cls(_CASE in kept, _ACCENTS in kept) if first == _IDENTITY else cls()
 
     @property
     def name(self) -> str:
@@ -61,8 +53,6 @@ _NUL, _SIGN = "\0", "▁"
 BLANKS = _NUL + _SIGN
 """Characters that count as a space: NUL, and SentencePiece's own sign for one."""
 _BLANKS = str.maketrans(dict.fromkeys(BLANKS, " "))
-
-
 MAX_RUN = 256
 """Characters that are decomposed in one call. The marks behind a letter are sorted in quadratic time there."""
 
@@ -126,8 +116,7 @@ def _compose(word: str, start: int) -> tuple[str, int]:
 def normalize_word(word: str, kind: Normalization = ALBERT_NORMALIZATION) -> tuple[str, list[int]]:
     """Normalises one word (without white space), and tells which character of `word` each result comes from.
 
-    Returns:
-        The normalised text, which may be empty or contain spaces, and one ascending index for each of its characters.
+    Returns the text, which may be empty or contain spaces, and one ascending index for each of its characters.
     """
     normalized, sources = [], []
     index = 0
@@ -144,15 +133,10 @@ def normalize_word(word: str, kind: Normalization = ALBERT_NORMALIZATION) -> tup
         normalized.append(made)
         sources += [index] * len(made)
         index += width
-    characters = "".join(normalized)
-    if not kind.keep_case:
-        characters = characters.lower()
-    kept = [
-        position
-        for position, character in enumerate(characters)
-        if not character.isspace() or (position + 1 < len(characters) and not characters[position + 1].isspace())
-    ]
-    if kept and characters[kept[0]].isspace():
-        kept = kept[1:]
-    text = "".join(" " if characters[position].isspace() else characters[position] for position in kept)
-    return text, [sources[position] for position in kept]
+    characters = "".join(normalized) if kind.keep_case else "".join(normalized).lower()
+    text, places = "", list[int]()
+    for character, source, following in zip(characters, sources, f"{characters[1:]} "):
+        if not character.isspace() or (text and not following.isspace()):  # of a run of blanks, the last one stays
+            text += " " if character.isspace() else character
+            places.append(source)
+    return text, places

@@ -64,13 +64,10 @@ class SentencePieceVocabulary(Vocabulary):
     """A vocabulary of the bytes of a model file, to which the digit-comma rule is added if it is missing.
 
     A piece continues a word if it is ASCII letters without the word-start mark. In languages other than English, it is
-    letters of any kind, unless the language writes no blanks between words.
+    letters of any kind, unless the language writes no blanks between words. `language` is the code of the one that it
+    was trained on, or codes separated by commas.
 
-    Attributes:
-        language: code of the language that it was trained on, or codes separated by commas.
-
-    Raises:
-        ValueError, protobuf's DecodeError, or SentencePiece's RuntimeError: it is no model.
+    ValueError, protobuf's DecodeError, or SentencePiece's RuntimeError: it is no model.
     """
 
     file_name = SENTENCEPIECE_FILE
@@ -114,9 +111,8 @@ class SentencePieceVocabulary(Vocabulary):
         except Exception as error:  # see __init__
             raise ValueError("is not a SentencePiece model") from error
         if tuple(vocabulary.pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
-            raise ValueError(
-                f"starts with the pieces {' '.join(vocabulary.pieces[:5])} instead of {' '.join(SPECIAL_PIECES)}"
-            )
+            first = " ".join(vocabulary.pieces[: len(SPECIAL_PIECES)])
+            raise ValueError(f"starts with the pieces {first} instead of {' '.join(SPECIAL_PIECES)}")
         return vocabulary
 
     def unknown(self) -> NDArray[np.bool_]:
@@ -177,15 +173,12 @@ def train_sentencepiece(
     """Trains a vocabulary of `size` pieces on normalised sentences. Equal sentences always give equal bytes.
 
     Args:
-        sentences: what to train on.
-        size: number of pieces.
         normalization: how the sentences were normalised. The model records it.
         language: codes of their languages, separated by commas. The model records them unless it is English.
         character_coverage: share of the characters that are pieces; None is that of `default_coverage`.
         byte_fallback: whether 256 of the pieces are bytes, which spell the other characters.
 
-    Raises:
-        UserError: the text has too few different pieces for `size`, or too many characters.
+    UserError: the text has too few different pieces for `size`, or too many characters.
     """
     model = io.BytesIO()
     try:

@@ -53,10 +53,7 @@ class _Numbers(dict[str, int]):
 
 
 class Encoder:
-    """Encodes sentences with one vocabulary.
-
-    Its table of words affects the speed only. Only one thread at a time may use it.
-    """
+    """Encodes sentences with one vocabulary. Its table of words affects the speed only. Only one thread may use it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -73,9 +70,8 @@ class Encoder:
     def encode(self, sentences: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes sentences that are not normalised.
 
-        Returns:
-            All ids one after the other, uint16, without special tokens; and the number of ids of each sentence, int64,
-            which is 0 if normalisation leaves nothing of it.
+        Returns all ids one after the other, uint16, without special tokens; and the number of ids of each sentence,
+        int64, which is 0 if normalisation leaves nothing of it.
         """
         if len(self._numbers) > MAX_WORDS:
             self._forget()
@@ -135,10 +131,7 @@ def _replace(
 
 
 class OffsetEncoder:
-    """Encodes texts word by word as `Encoder.encode_for_use` does, and tells which characters each token comes from.
-
-    Its cache of words affects the speed only.
-    """
+    """Encodes texts word by word as `Encoder.encode_for_use` does, and tells which characters each token comes from."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -148,7 +141,7 @@ class OffsetEncoder:
         """Returns the tokens of an un-normalised text."""
         if len(self._words) > MAX_PLACED_WORDS:
             self._words.clear()
-        parts, places = [_NO_TOKENS], [0]
+        parts, places = [self._vocabulary.encode_word("")], [0]
         for match in self._vocabulary.word.finditer(text):
             word = match[0]
             if word not in self._words:
@@ -158,6 +151,3 @@ class OffsetEncoder:
         ids, starts, ends = (np.concatenate(arrays) for arrays in zip(*parts))
         shift = np.repeat(places, [len(part.ids) for part in parts])  # (T,)
         return TokensWithOffsets(ids, starts + shift, ends + shift)
-
-
-_NO_TOKENS = TokensWithOffsets(np.zeros(0, np.uint16), np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -15,7 +15,6 @@ added, such as seven-segment digits.
 
 import base64
 import functools
-import itertools
 import json
 import re
 import sys
@@ -23,6 +22,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -129,14 +129,9 @@ def _normalizer(kind: Normalization, charsmap: bytes) -> normalizers.Sequence:
 @functools.cache
 def _character_class(belongs: Callable[[str], object]) -> str:
     """Returns a regular expression for the characters of which `belongs` is true."""
-    every = range(sys.maxunicode + 1)
-    ranges: list[list[int]] = []
-    for code in itertools.compress(every, map(belongs, map(chr, every))):
-        if ranges and ranges[-1][1] == code - 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges) + "]"
+    inside = np.array([bool(belongs(chr(code))) for code in range(sys.maxunicode + 1)])
+    firsts, stops = np.flatnonzero(np.diff(inside, prepend=False, append=False)).reshape(-1, 2).T.tolist()
+    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{stop - 1:x}}}" for first, stop in zip(firsts, stops)) + "]"
 
 
 def restore_model(contents: Mapping[str, Any]) -> bytes:
@@ -146,12 +141,8 @@ def restore_model(contents: Mapping[str, Any]) -> bytes:
     keep tokenizer.json and drop spiece.model.
 
     It has the same pieces, ids and normalisation, and gives every text the same ids. What SentencePiece records of its
-    training is lost, also the language, so the bytes differ from those of the first file.
-
-    Args:
-        contents: of tokenizer.json.
-    Raises:
-        ValueError: it holds no unigram vocabulary.
+    training is lost, also the language, so the bytes differ from those of the first file. ValueError: `contents` hold
+    no unigram vocabulary.
     """
     model = contents.get("model")
     pieces = model.get("vocab") if isinstance(model, Mapping) and model.get("type") == "Unigram" else None
@@ -186,8 +177,7 @@ def _steps(normalizer: Any) -> Iterator[Mapping[str, Any]]:
     """Yields a normaliser of tokenizer.json and the steps inside of it."""
     if isinstance(normalizer, Mapping):
         yield normalizer
-        parts = normalizer.get("normalizers")
-        for part in parts if isinstance(parts, list) else []:
+        for part in parts if isinstance(parts := normalizer.get("normalizers"), list) else []:
             yield from _steps(part)
 
 

@@ -29,18 +29,15 @@ MAX_PIECES = 1 << 16
 
 
 class TokensWithOffsets(NamedTuple):
-    """The tokens of one text, T of them.
+    """The tokens of one text, T of them; each comes from the characters [start, end) of the text, which ascend.
 
-    Attributes:
-        ids: uint16 (T,).
-        starts, ends: int64 (T,), each token comes from the characters [start, end) of the text. They ascend. Tokens
-            that come from one character share it. A piece that is a word-start mark alone comes from none: its start
-            and end are equal.
+    Tokens that come from one character share it. A piece that is a word-start mark alone comes from none: its start and
+    end are equal.
     """
 
-    ids: NDArray[np.uint16]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    ids: NDArray[np.uint16]  # (T,)
+    starts: NDArray[np.int64]  # (T,)
+    ends: NDArray[np.int64]  # (T,)
 
 
 class SpecialPieces(tuple[str, ...]):
@@ -62,38 +59,23 @@ def flatten(encoded: Sequence[Sequence[int]]) -> tuple[NDArray[np.uint16], NDArr
 
 
 class Vocabulary(ABC):
-    """A loaded vocabulary; `load_vocabulary` makes one. The texts that it encodes are as people wrote them.
+    """A loaded vocabulary; `load_vocabulary` makes one. The texts that it encodes are as people wrote them."""
 
-    Attributes:
-        file_name: of its file in shards, runs and exports.
-        words_stand_alone: whether the tokens of a text are always those of its words, one after the other.
-        special: the names of the special pieces.
-        not_in_words: characters that `str.split` and this vocabulary treat differently. See `clean`.
-        word: what `encode_word` encodes.
-        serialized: the bytes of its file.
-        sha256: hash of `serialized`, in hexadecimal. Shards and runs compare it.
-        pieces: the text of each id, V strings.
-        spellings: the same as people write it: without marks, and with a space in front if the piece starts a word.
-        continues_word: bool[V], whether a piece continues a word. Masking needs it for n-grams of whole words.
-        normalization: how text is normalised before it is encoded.
-        file_ids: int64[V], the id in the file of each piece; None if they are equal.
-        log_frequencies: float64[V], the logarithm of each piece's share of the text that the vocabulary was trained on,
-            in nats; 0 for pieces that were not trained. None if the file does not tell.
-    """
-
-    file_name: ClassVar[str]
-    words_stand_alone: ClassVar[bool]
-    special: ClassVar["SpecialPieces"]
-    not_in_words: ClassVar[re.Pattern[str]]
-    word: ClassVar[re.Pattern[str]]
-    serialized: bytes
-    sha256: str
-    pieces: list[str]
-    spellings: list[str]
-    continues_word: NDArray[np.bool_]
+    file_name: ClassVar[str]  # of its file in shards, runs and exports
+    words_stand_alone: ClassVar[bool]  # whether the tokens of a text are always those of its words, one after the other
+    special: ClassVar[SpecialPieces]
+    not_in_words: ClassVar[re.Pattern[str]]  # characters that `str.split` and this vocabulary treat differently
+    word: ClassVar[re.Pattern[str]]  # what `encode_word` encodes
+    serialized: bytes  # the bytes of its file
+    sha256: str  # of `serialized`, in hexadecimal. Shards and runs compare it.
+    pieces: list[str]  # the text of each id, V strings
+    spellings: list[str]  # as people write them: without marks, and with a space in front of what starts a word
+    continues_word: NDArray[np.bool_]  # (V,) whether a piece continues a word; masking needs it for whole words
     normalization: Normalization
-    file_ids: NDArray[np.int64] | None = None
+    file_ids: NDArray[np.int64] | None = None  # (V,) the id in the file of each piece; None if they are equal
     log_frequencies: NDArray[np.float64] | None = None
+    """(V,) the logarithm of each piece's share of the text that the vocabulary was trained on, in nats; 0 for pieces
+    that were not trained. None if the file does not tell."""
 
     def unknown(self) -> NDArray[np.bool_]:
         """bool[V], whether a piece stands for characters that are no pieces: <unk>, or one of their bytes."""
@@ -111,8 +93,7 @@ class Vocabulary(ABC):
         """
 
     def encode_words(self, words: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.bool_]]:
-        """Encodes words. Returns all ids, uint16, the number of ids of each word, int64, and bool, of which words the
-        tokens depend on the text around."""
+        """Returns all ids of words, uint16; the ids of each word, int64; and bool, which depend on the text around."""
         return *flatten(self.encode(words)), np.zeros(len(words), np.bool_)
 
     def clean(self, texts: list[str]) -> list[str]:

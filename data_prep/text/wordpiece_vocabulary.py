@@ -46,19 +46,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 @dataclass(frozen=True)
 class WordPieceRules:
-    """What decides the tokens beside the pieces. The defaults are those of BERT without capitals.
-
-    Attributes:
-        lowercase: whether text becomes lower case.
-        strip_accents: whether accents are removed; None: if text becomes lower case.
-        handle_chinese_chars: whether each Chinese character is a word.
-        max_input_chars_per_word: a longer word is unknown.
-    """
+    """What decides the tokens beside the pieces. The defaults are those of BERT without capitals."""
 
     lowercase: bool = True
-    strip_accents: bool | None = None
-    handle_chinese_chars: bool = True
-    max_input_chars_per_word: int = 100
+    strip_accents: bool | None = None  # None: if text becomes lower case
+    handle_chinese_chars: bool = True  # whether each Chinese character is a word
+    max_input_chars_per_word: int = 100  # a longer word is unknown
 
     def __post_init__(self) -> None:
         types = (bool, bool | None, bool, int)
@@ -68,9 +61,7 @@ class WordPieceRules:
     @property
     def normalization(self) -> Normalization:
         """What of it is kept in the records of shards and runs."""
-        return Normalization(
-            keep_case=not self.lowercase, keep_accents=not self.effective["strip_accents"], of_bert=True
-        )
+        return Normalization(not self.lowercase, not self.effective["strip_accents"], of_bert=True)
 
     @property
     def effective(self) -> dict[str, Any]:
@@ -79,12 +70,9 @@ class WordPieceRules:
 
 
 class WordPieceVocabulary(Vocabulary):
-    """A vocabulary of pieces in the order of their ids in the file.
+    """A vocabulary of pieces in the order of their ids in the file. ValueError: one is missing or occurs twice.
 
     Control characters in a text vanish, and do not end a word.
-
-    Raises:
-        ValueError: a piece is missing or occurs twice.
     """
 
     file_name = TOKENIZER_FILE
@@ -117,8 +105,7 @@ class WordPieceVocabulary(Vocabulary):
     def of_pieces(cls, content: bytes, config: Mapping[str, Any] | None, directory: Path) -> "WordPieceVocabulary":
         """Reads a vocab.txt, with the rules in `config`, the tokenizer_config.json of its directory; or else BERT's.
 
-        Raises:
-            ValueError: one of the files is damaged, or a special piece is missing.
+        ValueError: one of the files is damaged, or a special piece is missing.
         """
         try:
             pieces = content.decode().removesuffix("\n").split("\n")
@@ -126,9 +113,7 @@ class WordPieceVocabulary(Vocabulary):
             raise ValueError("is not UTF-8 text") from None
         pieces = [piece.removesuffix("\r") for piece in pieces]
         given = config or {}
-        if "do_lower_case" not in given and any(
-            piece not in SPECIAL_PIECES and _CAPITAL.search(piece) for piece in pieces
-        ):
+        if "do_lower_case" not in given and any(map(_CAPITAL.search, {*pieces} - {*SPECIAL_PIECES})):
             _note_case(directory)
         return cls(pieces, WordPieceRules(**_configured(given)))
 
@@ -136,10 +121,9 @@ class WordPieceVocabulary(Vocabulary):
     def of_tokenizer(cls, contents: Mapping[str, Any], config: Mapping[str, Any] | None) -> "WordPieceVocabulary":
         """Reads the contents of a tokenizer.json whose model is WordPiece; `config` is the file beside it, if any.
 
-        Raises:
-            ValueError: it splits or normalises text in another way than BERT, has more added tokens, or contradicts
-                the tokenizer_config.json beside it: `transformers` follows that, and its defaults for what it leaves
-                out, unless it names a class that reads tokenizer.json alone.
+        ValueError: it splits or normalises text in another way than BERT, has more added tokens, or contradicts the
+        tokenizer_config.json beside it: `transformers` follows that, and its defaults for what it leaves out, unless it
+        names a class that reads tokenizer.json alone.
         """
         model, normalizer, splitter = (contents.get(part) or {} for part in ("model", "normalizer", "pre_tokenizer"))
         kinds = tuple(part.get("type") if isinstance(part, dict) else None for part in (normalizer, splitter))
@@ -197,9 +181,8 @@ def _tokenizer(ids: dict[str, int], rules: WordPieceRules) -> tokenizers.Tokeniz
     """The library's tokenizer. The names of special pieces in a text are not special to it."""
     longest = rules.max_input_chars_per_word
     tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=longest))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        True, rules.handle_chinese_chars, rules.strip_accents, rules.lowercase
-    )
+    kept = (rules.handle_chinese_chars, rules.strip_accents, rules.lowercase)
+    tokenizer.normalizer = normalizers.BertNormalizer(True, *kept)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer

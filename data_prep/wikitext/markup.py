@@ -48,12 +48,7 @@ def to_prose(wikitext: str, site: Site = ENGLISH_SITE, losses: list[str] | None 
 
     Tables, boxes, files, references, headings and the sections after the text are left out. So are list items that are
     not sentences. BERT uses the same rule for Wikipedia (section 3.1 of its paper): text passages, no lists, tables or
-    headers.
-
-    Args:
-        wikitext: the page in its markup.
-        site: the wiki that the page is from.
-        losses: reasons why text was lost are appended.
+    headers. Reasons why text was lost are appended to `losses`.
     """
     text = render_tags(strip_markers(wikitext))
     if site.variants:

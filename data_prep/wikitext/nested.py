@@ -51,21 +51,13 @@ def _table_mark(name: str) -> re.Pattern[str] | None:
 
 @dataclass
 class _Frame:
-    """An open construct.
+    """An open construct."""
 
-    Attributes:
-        opener: what it begins with; "" for the page itself.
-        parts: its content that is rendered already.
-        braces: how many braces of "{{" are not closed yet.
-        is_shown: whether its content is kept, as that of columns is.
-        heading: index of the part that follows the first heading in it; None if there is none.
-    """
-
-    opener: str
-    parts: list[str] = field(default_factory=list)
-    braces: int = 0
-    is_shown: bool = False
-    heading: int | None = None
+    opener: str  # what it begins with; "" for the page itself
+    parts: list[str] = field(default_factory=list)  # its content that is rendered already
+    braces: int = 0  # how many braces of "{{" are not closed yet
+    is_shown: bool = False  # whether its content is kept, as that of columns is
+    heading: int | None = None  # index of the part that follows the first heading in it; None if there is none
 
     def mark_heading(self) -> None:
         """Records that a heading was here."""
@@ -84,12 +76,7 @@ def flatten(text: str, site: Site, losses: list[str]) -> str:
 
     Tables, files and categories are removed. `templates` tells what templates become. An end without a beginning is
     removed. So is a beginning without an end, but not the text after it, with two exceptions: a table without an end
-    reaches to the next heading, and a file without one to the end of its line.
-
-    Args:
-        text: the wikitext without extension tags.
-        site: the wiki that it is from.
-        losses: what is lost is appended.
+    reaches to the next heading, and a file without one to the end of its line. What is lost is appended to `losses`.
     """
     if "!}}" in text:
         text = _SPELLED_TABLE.sub(lambda match: "{|" if match["begin"] else "|}", text)
@@ -108,16 +95,11 @@ def flatten(text: str, site: Site, losses: list[str]) -> str:
 
 
 class _Page:
-    """A page that is read up to some place.
-
-    Attributes:
-        stack: the constructs that are open there, from the page itself to the innermost one.
-        has_lost_text: whether a table without an end was removed.
-    """
+    """A page that is read up to some place."""
 
     def __init__(self, site: Site) -> None:
-        self.stack = [_Frame("")]
-        self.has_lost_text = False
+        self.stack = [_Frame("")]  # the constructs that are open there, from the page itself to the innermost one
+        self.has_lost_text = False  # whether a table without an end was removed
         self._site = site
         self._open: Counter[str] = Counter()  # constructs by opener
 

@@ -50,15 +50,10 @@ def _count(words: re.Pattern[str], text: str) -> int:
 
 @dataclass
 class Block:
-    """Consecutive lines of one kind.
+    """Consecutive lines of one kind."""
 
-    Attributes:
-        kind: TEXT; INDENTED (by ":", such as quotations, verses and formulas); or ITEM (of a list).
-        text: the cleaned text, as one line.
-    """
-
-    kind: str
-    text: str
+    kind: str  # TEXT; INDENTED (by ":", such as quotations, verses and formulas); or ITEM (of a list)
+    text: str  # cleaned, as one line
 
     @property
     def words(self) -> int:

@@ -34,25 +34,16 @@ _COMMA = re.compile(r"([-+−–]?)(\d+)((?:,\d+)?)")
 
 @dataclass(frozen=True)
 class NumberStyle:
-    """How a language writes numbers: 1,234.5 in English.
-
-    Attributes:
-        thousands, decimal: the signs.
-        grouped_from: digits of the smallest number that is written in groups.
-        groups_of: digits of a group; the last group has 3.
-    """
+    """How a language writes numbers: 1,234.5 in English."""
 
     thousands: str = ","
     decimal: str = "."
-    grouped_from: int = 4
-    groups_of: int = 3
+    grouped_from: int = 4  # digits of the smallest number that is written in groups
+    groups_of: int = 3  # digits of a group; the last group has 3
 
 
 def grouped(number: str, style: NumberStyle = NumberStyle()) -> str:
-    """Writes a number as a language does: "1234567.5" is "1,234,567.5" in English and "1.234.567,5" in German.
-
-    Other text is unchanged.
-    """
+    """Writes a number as a language does: "1234567.5" is "1.234.567,5" in German. Other text is unchanged."""
     number = number.strip()
     match = _POINT.fullmatch(number.replace(",", "") if style.thousands == "," else number)
     match = match or (_COMMA.fullmatch(number) if style.decimal == "," else None)
@@ -70,48 +61,31 @@ def grouped(number: str, style: NumberStyle = NumberStyle()) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """The words of one wiki that have a meaning in its markup. `site_of` makes one.
+    """The words of one wiki that have a meaning in its markup. `site_of` makes one."""
 
-    Attributes:
-        language: code of the language, such as "de".
-        hidden_link: matches the targets of links that show nothing, such as files and categories.
-        redirect: matches the beginning of the text of a redirect.
-        disambiguation: finds a template that marks a page as a list of meanings.
-        meanings: ends of the titles of such pages.
-        sections: normalised headings of sections that are no prose, see `heading`.
-        numbers: how numbers are written.
-        variants: preferred variants of "-{zh-hans:..;zh-hant:..}-"; empty if the language has none.
-        months: names of the months; empty if they are not known.
-        named: matches the names of templates that show their own name; None if there are none.
-        templates: template name -> its pattern in `languages.toml`.
-        namespaces: normalised names of all but that of articles, as the export's header lists them.
-    """
-
-    language: str
-    hidden_link: re.Pattern[str]
-    redirect: re.Pattern[str]
-    disambiguation: re.Pattern[str]
-    meanings: tuple[str, ...]
-    sections: frozenset[str]
+    language: str  # its code, such as "de"
+    hidden_link: re.Pattern[str]  # matches the targets of links that show nothing, such as files and categories
+    redirect: re.Pattern[str]  # matches the beginning of the text of a redirect
+    disambiguation: re.Pattern[str]  # finds a template that marks a page as a list of meanings
+    meanings: tuple[str, ...]  # ends of the titles of such pages
+    sections: frozenset[str]  # normalised headings of sections that are no prose, see `heading`
     numbers: NumberStyle = NumberStyle()
-    variants: tuple[str, ...] = ()
-    months: tuple[str, ...] = ()
-    named: re.Pattern[str] | None = None
-    templates: Mapping[str, str] = field(default_factory=dict, hash=False)
-    namespaces: frozenset[str] = frozenset()
+    variants: tuple[str, ...] = ()  # preferred ones of "-{zh-hans:..;zh-hant:..}-"; empty if the language has none
+    months: tuple[str, ...] = ()  # their names; empty if they are not known
+    named: re.Pattern[str] | None = None  # matches the names of templates that show their own name
+    templates: Mapping[str, str] = field(default_factory=dict, hash=False)  # name -> its pattern in `languages.toml`
+    namespaces: frozenset[str] = frozenset()  # normalised names of all but that of articles, of the export's header
 
     def has_article(self, title: str, namespace: str) -> bool:
         """Whether a page is in the namespace of articles, "0". Old exports (schema 0.3 and 0.4) do not name it: ""."""
         name, colon, _ = title.partition(":")
-        return namespace in ("0", "") and (
-            bool(namespace) or not colon or (bool(self.namespaces) and template_name(name) not in self.namespaces)
-        )
+        is_old_article = not colon or (bool(self.namespaces) and template_name(name) not in self.namespaces)
+        return namespace == "0" or (not namespace and is_old_article)
 
     def lists_meanings(self, title: str, wikitext: str) -> bool:
         """Whether a page is a list of the meanings of its title.
 
-        A page with much prose outside list items is an article, whatever the template is: in some wikis a template
-        with the name of such pages is the note above an article that refers to one.
+        A page with much prose outside list items is an article: some wikis have a note with such a template above it.
         """
         if title.endswith(self.meanings) or not self.disambiguation.search(wikitext):
             return title.endswith(self.meanings)
@@ -143,10 +117,7 @@ def read_table(name: str) -> dict[str, Any]:
 def site_of(language: str, hidden: Iterable[str] = (), namespaces: Iterable[str] = ()) -> Site:
     """Returns the site of a language. A language without a table has the English words and the header's names.
 
-    Args:
-        language: code of the language.
-        hidden: the names of the hidden namespaces, from the export's header.
-        namespaces: the names of all but that of articles, from there.
+    hidden, namespaces: the names in the export's header of hidden namespaces, and of all but that of articles.
     """
     table, general = read_table("languages.toml"), read_table("mediawiki.toml")
     of_mediawiki = general.get(closest(language, general), {})
@@ -187,22 +158,18 @@ def _alternatives(names: Iterable[str]) -> str:
 
 
 def read_site(head: bytes, language: str | None = None) -> Site:
-    """Returns the wiki that an export's header describes.
+    """Returns the wiki that an export's header describes. head: the export up to its first page.
 
-    Args:
-        head: the export up to its first page.
-        language: code of its language, if the user gives one. By default it is that of the header: the attribute
-            xml:lang, or else the beginning of the database's name if that is a known language. Without both it is
-            English.
+    language: its code, if the user gives one; by default the attribute xml:lang of the header, or else the beginning of
+    the database's name if that is a known language, or else English.
     """
     text = head.decode(errors="replace")
     names = {int(key): html.unescape(name) for key, name in _HEADER_NAMESPACE.findall(text) if int(key) != 0}
     hidden = tuple(name for key, name in names.items() if key in HIDDEN_NAMESPACES)
-    return site_of(language or language_of(text), hidden, tuple(names.values()))
+    return site_of(language or _language_of(text), hidden, tuple(names.values()))
 
 
-def language_of(header: str) -> str:
-    """Returns the code of the language that a header names."""
+def _language_of(header: str) -> str:
     if match := _HEADER_LANGUAGE.search(header):
         return match[1].lower().partition("-")[0]
     match = _HEADER_DATABASE.search(header)

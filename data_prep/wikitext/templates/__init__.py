@@ -45,14 +45,13 @@ _FEW_WORDS = re.compile(
 
 
 def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str:
-    """Returns what {{content}} shows, or REMOVED if it is not part of a sentence.
+    """Returns what {{content}}, which has nothing nested, shows; REMOVED if it is not part of a sentence.
 
-    Args:
-        content: the text between the braces, without anything nested.
-        before: the text before the template; only its last characters matter.
-        site: the wiki that the page is from.
+    before: the text before the template; only its last characters matter.
     """
-    if _is_of_mediawiki(content):
+    head, colon, _ = content.partition(":")
+    keyword = head.strip().lower()
+    if keyword in _VARIABLES or (colon and keyword in _FUNCTIONS):  # of MediaWiki itself
         return UNKNOWN_AMOUNT
     template, _, rest = content.partition("|")
     name = template_name(template)
@@ -74,13 +73,6 @@ def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str
         except (LookupError, ValueError, ArithmeticError):
             return UNKNOWN_AMOUNT if UNKNOWN_AMOUNT in content else REMOVED
     return REMOVED if name.startswith(_DROPPED_BEGINNINGS) else _show_unknown(arguments, before)
-
-
-def _is_of_mediawiki(content: str) -> bool:
-    """Whether {{content}} is a variable or function of MediaWiki itself."""
-    head, colon, _ = content.partition(":")
-    name = head.strip().lower()
-    return name in _VARIABLES or (bool(colon) and name in _FUNCTIONS)
 
 
 def _show_unknown(arguments: Arguments, before: str) -> str:

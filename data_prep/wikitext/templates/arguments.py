@@ -1,5 +1,6 @@
 """The arguments of a template, and patterns and functions that say what a template shows of them."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,19 +13,12 @@ _FIELD = re.compile(r"\{(?:\*(?P<separator>[^{}?#!@]*)|(?P<keys>[\w,-]+))(?P<opt
 
 @dataclass
 class Arguments:
-    """The arguments of one template.
+    """The arguments of one template."""
 
-    Attributes:
-        template: the name of the template, in lower case.
-        positional: arguments by position, stripped. A numbered one ("1=...") is here, too.
-        named: other arguments by key (in lower case), stripped.
-        site: the wiki that the page is from.
-    """
-
-    template: str
-    positional: list[str] = field(default_factory=list)
-    named: dict[str, str] = field(default_factory=dict)
-    site: Site = ENGLISH_SITE
+    template: str  # its name, in lower case
+    positional: list[str] = field(default_factory=list)  # by position, stripped; with numbered ones ("1=...")
+    named: dict[str, str] = field(default_factory=dict)  # others by key (in lower case), stripped
+    site: Site = ENGLISH_SITE  # the wiki that the page is from
 
     @classmethod
     def parse(cls, template: str, text: str, site: Site = ENGLISH_SITE) -> "Arguments":
@@ -69,10 +63,8 @@ class Arguments:
         """Fills the fields of a pattern, which `templates.toml` describes. LookupError: an argument is missing."""
         *others, last = pattern.split(" // ")
         for alternative in others:
-            try:
+            with contextlib.suppress(LookupError):
                 return _FIELD.sub(self._fill, alternative)
-            except LookupError:
-                continue
         return _FIELD.sub(self._fill, last)
 
     def _fill(self, match: re.Match[str]) -> str:

@@ -17,9 +17,8 @@ _TABLE = read_table("templates.toml")
 _NUMBER = re.compile(r"[-+−–]?(?:\d[\d,]*\.?\d*|\.\d+)|[-+−–]?(?:\d+[+ ])?\d+//?\d+")
 # Words between two numbers of one quantity, and how they are shown.
 _BETWEEN = {word: shown for shown, words in _TABLE["between_numbers"].items() for word in names(words)}
-_LARGE_UNIT = re.compile(
-    r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal|bbl|PD/|/))(\D.*)"
-)  # "e6acre": million acres
+# "e6acre": million acres
+_LARGE_UNIT = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal|bbl|PD/|/))(\D.*)")
 _LARGE = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _LARGE |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MONTHS = names(_TABLE["words"]["months"])

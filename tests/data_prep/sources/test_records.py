@@ -278,7 +278,6 @@ def test_half_characters_are_joined_or_replaced(tmp_path: Path) -> None:
 def test_a_record_without_end_is_skipped_and_never_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("data_prep.sources.records.MAX_TEXT_BYTES", 1000)
     monkeypatch.setattr("data_prep.sources.opening.MAX_TEXT_BYTES", 1000)
     short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
     path = tmp_path / f"a.jsonl{suffix}"
