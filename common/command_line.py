@@ -77,11 +77,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
-
-        Raises UserError for an empty path, which would be the current directory, and for a URL in place of a path,
-        which would be a local directory of that name.
-        """
+        """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt."""
         words = sys.argv[1:] if args is None else list(args)
         self._check_paths(words)
         result = super().parse_known_args(words, namespace)
@@ -89,6 +85,7 @@ class Parser(argparse.ArgumentParser):
         return result
 
     def _check_paths(self, words: Sequence[str]) -> None:
+        """Refuses an empty path, which would be the current directory, and a URL, which would be one of that name."""
         flag = ""
         for word in words:
             name, equals, value = word.partition("=") if word.startswith("--") else (flag, "=", word)
@@ -99,10 +96,8 @@ class Parser(argparse.ArgumentParser):
                 which = f"of {flag}" if flag else f"after {self.prog}"
                 raise UserError(f"the argument {which} is empty, as from an unset variable of the shell; give a value")
             if is_path and _URL.match(value) and self._subparsers is None:  # which check theirs
-                raise UserError(
-                    f"{flag or 'the argument'} {value}: URLs are not supported here, only local files and mounted file "
-                    "systems; copy what it names, and give the path"
-                )
+                fault = "URLs are not supported here, only local files and mounted file systems"
+                raise UserError(f"{flag or 'the argument'} {value}: {fault}; copy what it names, and give the path")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses `arguments`. Raises UserError for a mistake; for an unknown flag it names the nearest known one."""

@@ -19,10 +19,7 @@ INTERRUPTED = "interrupted\n"
 
 
 def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | None = None) -> int:
-    """The number in the environment variable `name`; `default` where it is not set.
-
-    UserError: it is no whole number from `low` to `high`, or is not set and has no default.
-    """
+    """The number in a variable of the environment, or `default`. UserError: it is not from `low` to `high`."""
     text = os.environ.get(name)
     if text is None:
         if default is None:
@@ -30,18 +27,13 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
         return default
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else -1
     if not low <= number <= high:
-        raise UserError(
-            f"the environment variable {name} is {text[:40]!r}, which is no whole number from {low} to {high}; "
-            "unset it or correct it"
-        )
+        fault = f"{text[:40]!r}, which is no whole number from {low} to {high}"
+        raise UserError(f"the environment variable {name} is {fault}; unset it or correct it")
     return number
 
 
 def launched_size() -> int:
-    """Returns the number of ranks that the launcher started, from its environment variables; 1 without a launcher.
-
-    UserError: Slurm started several tasks without MPI, or a variable is no number.
-    """
+    """The number of ranks that the launcher started; 1 without one. UserError: Slurm started several without MPI."""
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"):
         if name in os.environ:
             return whole_number(name, low=1)
@@ -49,9 +41,8 @@ def launched_size() -> int:
     if "PMIX_RANK" in os.environ:
         return max(2, tasks)  # PMIx has no variable for the number; any value above 1 will do
     if tasks > 1:
-        raise UserError(
-            f"srun started {tasks} tasks without MPI, and each would do the whole job; add --mpi=pmix (or pmi2) to srun"
-        )
+        fault = f"srun started {tasks} tasks without MPI, and each would do the whole job"
+        raise UserError(f"{fault}; add --mpi=pmix (or pmi2) to srun")
     return 1
 
 

@@ -1,6 +1,7 @@
 """Shows the progress of a long step by tqdm: a bar on a terminal, a line every 30 seconds elsewhere."""
 
 import sys
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -19,51 +20,29 @@ class _Lines:
         sys.stderr.flush()
 
 
+@dataclass
 class Progress:
-    """A context manager that shows progress on stderr.
+    """A context manager that shows progress on stderr. Plain lines come at first, every 30 s, and at the end."""
 
-    On a terminal it is a bar. Elsewhere (a log file, a job of a scheduler) it is one plain line at the beginning, every
-    30 seconds, and at the end, so that logs stay short.
-
-    Args:
-        description: what is done, in one or two words.
-        total: how much there is to do, in `unit`.
-        unit: name of what is counted; "B" (bytes) is shown in kB, MB and so on.
-        enabled: False shows nothing; for all ranks but one.
-        plain_lines: False shows the bar only; for a step that prints lines of its own.
-        quiet_seconds: a step that takes less shows nothing.
-    """
-
-    def __init__(
-        self,
-        description: str,
-        total: int,
-        unit: str,
-        enabled: bool = True,
-        plain_lines: bool = True,
-        quiet_seconds: float = 0.0,
-    ) -> None:
-        is_terminal, self._enabled = sys.stderr.isatty(), enabled
-        self._is_shown = enabled and (is_terminal or plain_lines)
-        self._options: dict[str, Any] = {
-            "total": total,
-            "desc": description,
-            "unit": unit if unit == "B" else f" {unit}",
-            "unit_scale": unit == "B",
-            "dynamic_ncols": is_terminal,
-            "delay": quiet_seconds,
-            "file": sys.stderr if is_terminal else _Lines(),
-        }
-        if not is_terminal:
-            every = {"mininterval": LINE_INTERVAL, "maxinterval": LINE_INTERVAL, "miniters": 1}
-            self._options |= every | {"bar_format": _LINE}
-        self._bar: Any = None
+    description: str  # what is done, in one or two words
+    total: int  # how much there is to do, in `unit`
+    unit: str  # of what is counted; "B" (bytes) is shown in kB, MB and so on
+    enabled: bool = True  # False shows nothing; for all ranks but one
+    plain_lines: bool = True  # False shows the bar only; for a step that prints lines of its own
+    quiet_seconds: float = 0.0  # a step that takes less shows nothing
+    _bar: Any = field(default=None, init=False)
 
     def __enter__(self) -> "Progress":
-        if self._is_shown:
+        is_terminal = sys.stderr.isatty()
+        if self.enabled and (is_terminal or self.plain_lines):
             from tqdm import tqdm  # a sixth of the start of `shards`, which other ranks save
 
-            self._bar = tqdm(**self._options)
+            options: dict[str, Any] = {"dynamic_ncols": True, "file": sys.stderr}
+            if not is_terminal:
+                every = {"mininterval": LINE_INTERVAL, "maxinterval": LINE_INTERVAL, "miniters": 1}
+                options = every | {"bar_format": _LINE, "file": _Lines()}
+            counted = {"unit": "B", "unit_scale": True} if self.unit == "B" else {"unit": f" {self.unit}"}
+            self._bar = tqdm(total=self.total, desc=self.description, delay=self.quiet_seconds, **counted, **options)
         return self
 
     def resume(self, n: int) -> None:
@@ -81,7 +60,7 @@ class Progress:
         """Prints `line` on stdout, above the bar if there is one."""
         if self._bar is not None:
             self._bar.clear()
-        if self._enabled:
+        if self.enabled:
             print(line, flush=True)
 
     def __exit__(

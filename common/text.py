@@ -49,10 +49,7 @@ def format_duration(seconds: float) -> str:
 
 
 def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]], alignment: str = "") -> str:
-    """Formats a Markdown table of cells that are Markdown already, without a line break at its end.
-
-    alignment: "l" or "r" for each column; by default all are "l".
-    """
+    """Formats a table of cells that are Markdown already. alignment: "l" or "r" for each column; by default "l"."""
     rules = ["---:" if side == "r" else "---" for side in alignment or "l" * len(header)]
     cells = [list(map(printable, header)), *(list(map(printable, row)) for row in rows)]
     title, *lines = (f"| {' | '.join(row)} |" for row in cells)

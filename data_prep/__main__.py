@@ -53,10 +53,7 @@ JOBS = {
 
 
 def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
-    """Returns the module of the job that `arguments` name, and its parsed arguments.
-
-    UserError: a mistake of the user. SystemExit: after --help.
-    """
+    """Returns the module of the job that `arguments` name, and its parsed arguments. SystemExit: after --help."""
     arguments = arguments or ["--help"]
     name = arguments[0]
     as_written = argparse.RawDescriptionHelpFormatter

@@ -32,10 +32,7 @@ _COMMENT = re.compile(rb"""(?m)(?:^|[,{}\[\]"\w])[ \t]*(//|/\*|#)""")
 
 
 def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
-    """Returns the content of the regular file `path`.
-
-    UserError: it is missing, cannot be read, is no regular file, or is too large. The line ends with `remedy`.
-    """
+    """Returns the content of a regular file. UserError, ending with `remedy`: it cannot be read, or is too large."""
     fault = ""
     try:
         if not path.is_file():  # opening a FIFO would wait until somebody writes into it
@@ -69,10 +66,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
 
 
 def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: bool = False) -> dict[str, Any]:
-    """Returns the JSON object in `content`, which was read from `source`. Raises UserError for anything else.
-
-    allow_nan: whether numbers may be NaN or infinite.
-    """
+    """Returns the JSON object in `content`, which was read from `source`. Raises UserError for anything else."""
     from pydantic_core import from_json
 
     try:

@@ -28,7 +28,7 @@ from common.errors import UserError
 from common.files.atomic import write_bytes, write_text
 from common.files.checksums import FileEntry, describe_file
 from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
-from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same
+from data_prep.corpus.fingerprints import Method, bands, fingerprints_of, same
 from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column, read_texts
 from data_prep.mpi.executor import Ranks
 from data_prep.mpi.ledger import Ledger, UnitRecord
@@ -108,11 +108,10 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     prints, pairs = Ledger(scratch / "fingerprints", UnitRecord), Ledger(scratch / "pairs", UnitRecord)
     for ledger in (prints, pairs):
         ledger.output.mkdir(exist_ok=True)
-    fingerprinter = Fingerprinter(comparison.method)
     sizes = [unit.text_bytes for unit in comparison.units]
 
     def write_fingerprints(index: int, unit: WorkUnit) -> UnitRecord:
-        taken = fingerprinter.of(read_texts(unit))
+        taken = fingerprints_of(read_texts(unit), comparison.method)
         arrays: dict[str, NDArray] = taken._asdict() | {"keys": taken.keys.T}
         path = prints.output / f"{index:06d}"
         return UnitRecord(files=[write_array(Path(f"{path}.{name}.npy"), array) for name, array in arrays.items()])
@@ -174,9 +173,9 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
 
 def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray) -> NDArray[np.bool_]:
     documents, places = np.unique(pairs, return_inverse=True)
-    value, size = _gather(directory, firsts, documents, "values", "sizes")
-    first, second = places.reshape(pairs.shape).T
-    return same(value[first], value[second], size[first], size[second])
+    values, sizes = _gather(directory, firsts, documents, "values", "sizes")
+    places = places.reshape(pairs.shape)
+    return same(values[places], sizes[places])
 
 
 def _gather(directory: Path, firsts: Sequence[int], documents: IntArray, *names: str) -> list[NDArray]:

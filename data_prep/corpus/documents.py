@@ -132,9 +132,7 @@ def held_out_above(document_id: str) -> float:
 def split_of(document_id: str, held_out: float, validation: float = 0.0) -> str:
     """Returns the split of a document, by a hash of its id alone. A larger fraction holds out the same ones, and more.
 
-    Args:
-        held_out: fraction of the documents that results are reported on.
-        validation: fraction that settings are chosen with. No document is in both.
+    held_out: fraction that results are reported on. validation: fraction that settings are chosen with.
     """
     place = held_out_above(document_id)
     if place < held_out:
@@ -216,10 +214,7 @@ def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict[Path, PartFile]:
-    """Returns the Parquet files of one split in order, with their entries of the manifest, after checking them.
-
-    UserError: the directory has no such split; or a file is missing or has changed.
-    """
+    """Returns the checked Parquet files of a split in order, with their entries. UserError: none, or damage."""
     if split not in manifest.counts:
         raise UserError(f"{directory} has no {split} split; extract it again with --{split.replace('_', '-')} FRACTION")
     parts = {directory / file.name: file for file in manifest.files if file.name.startswith(f"{split}-")}

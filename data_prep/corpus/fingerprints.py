@@ -19,7 +19,7 @@ import rensa
 import xxhash
 from numpy.typing import NDArray
 
-from data_prep.corpus.word_runs import MULTIPLIER, RunReader, hash_runs
+from data_prep.corpus.word_runs import MULTIPLIER, hash_runs, read_runs
 from data_prep.text.normalize import normalize
 
 Method = Literal["none", "exact", "near"]
@@ -50,47 +50,41 @@ def bands(method: Method) -> int:
     return BANDS if method == "near" else 1
 
 
-class Fingerprinter:
-    """Computes the fingerprints of documents."""
+def fingerprints_of(texts: Iterable[str], method: Method) -> Fingerprints:
+    """Returns the fingerprints of un-normalised texts."""
+    take, rest = _near if method == "near" else _exact, iter(texts)
+    taken = [take(group) for group in iter(lambda: list(itertools.islice(rest, MAX_DOCUMENTS_IN_MEMORY)), [])]
+    return Fingerprints(*map(np.concatenate, zip(*taken)))
 
-    def __init__(self, method: Method) -> None:
-        self.method = method
-        self._words = RunReader(1)
 
-    def of(self, texts: Iterable[str]) -> Fingerprints:
-        """Returns the fingerprints of un-normalised texts."""
-        take = self._near if self.method == "near" else _exact
-        rest = iter(texts)
-        taken = [take(group) for group in iter(lambda: list(itertools.islice(rest, MAX_DOCUMENTS_IN_MEMORY)), [])]
-        return Fingerprints(*map(np.concatenate, zip(*taken)))
+def _shingles(texts: Sequence[str]) -> list[NDArray[np.uint64]]:
+    """Returns for each text the hash of each run of four words, in order, uint64.
 
-    def shingles(self, texts: Sequence[str]) -> list[NDArray[np.uint64]]:
-        """Returns for each text the hash of each run of four words, in order, uint64.
+    A shorter text has one hash, that of all its characters: few of them would be left, or none (emoji, vowels).
+    """
+    runs = read_runs(texts, 1)
+    words = np.concatenate([*runs.hashes, np.zeros(0, np.uint64)])
+    return [
+        hash_runs(part, SHINGLE_WORDS)
+        if len(part) >= SHINGLE_WORDS
+        else np.array([xxhash.xxh3_64_intdigest(normalize(text).encode())], np.uint64)
+        for text, part in zip(texts, np.split(words, runs.ends[:-1]))
+    ]
 
-        A shorter text has one hash, that of all its characters: few of them would be left, or none (emoji, vowels).
-        """
-        runs = self._words.read(texts)
-        words = np.concatenate([*runs.hashes, np.zeros(0, np.uint64)])
-        return [
-            hash_runs(part, SHINGLE_WORDS)
-            if len(part) >= SHINGLE_WORDS
-            else np.array([xxhash.xxh3_64_intdigest(normalize(text).encode())], np.uint64)
-            for text, part in zip(texts, np.split(words, runs.ends[:-1]))
-        ]
 
-    def _near(self, texts: Sequence[str]) -> Fingerprints:
-        sets = self.shingles(texts)
-        sizes = np.array([len(shingles) for shingles in sets], np.int64)
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
-        flat = np.concatenate([*sets, np.zeros(0, np.uint64)])
-        matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(flat, offsets, BANDS * ROWS, _SEED)
-        minima = np.array(matrix.to_rows(), np.uint32).reshape(len(sets), BANDS * ROWS)
-        keys = np.zeros((len(sets), BANDS), np.uint64)
-        for row in range(ROWS):
-            keys = (keys ^ minima[:, row::ROWS]) * MULTIPLIER
-            keys ^= keys >> np.uint64(32)
-        # Two different 16-bit values agree by chance once in 65,536 (Li and König, "b-bit minwise hashing", WWW 2010).
-        return Fingerprints(keys, minima.astype(np.uint16), sizes)
+def _near(texts: Sequence[str]) -> Fingerprints:
+    sets = _shingles(texts)
+    sizes = np.array([len(shingles) for shingles in sets], np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
+    flat = np.concatenate([*sets, np.zeros(0, np.uint64)])
+    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(flat, offsets, BANDS * ROWS, _SEED)
+    minima = np.array(matrix.to_rows(), np.uint32).reshape(len(sets), BANDS * ROWS)
+    keys = np.zeros((len(sets), BANDS), np.uint64)
+    for row in range(ROWS):
+        keys = (keys ^ minima[:, row::ROWS]) * MULTIPLIER
+        keys ^= keys >> np.uint64(32)
+    # Two different 16-bit values agree by chance once in 65,536 (Li and König, "b-bit minwise hashing", WWW 2010).
+    return Fingerprints(keys, minima.astype(np.uint16), sizes)
 
 
 def _exact(texts: Sequence[str]) -> Fingerprints:
@@ -99,13 +93,8 @@ def _exact(texts: Sequence[str]) -> Fingerprints:
     return Fingerprints(keys[:, :1], np.frombuffer(digests, np.uint16).reshape(-1, 8), np.zeros(len(keys), np.int64))
 
 
-def same(
-    first: NDArray[np.uint16],
-    second: NDArray[np.uint16],
-    first_sizes: NDArray[np.int64],
-    second_sizes: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """Returns which of P pairs are duplicates, bool[P], by the values uint16[P, n] and sizes int64[P] of both."""
-    smaller = np.minimum(first_sizes, second_sizes)
+def same(values: NDArray[np.uint16], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns which of P pairs are duplicates, bool[P], by the values uint16[P, 2, n] and sizes int64[P, 2] of both."""
+    smaller = sizes.min(axis=1)
     similarity = np.where(smaller >= LONG_TEXT, LONG_SIMILARITY, SHORT_SIMILARITY)
-    return (first == second).mean(axis=1) >= np.where(smaller == 0, 1.0, similarity)
+    return (values[:, 0] == values[:, 1]).mean(axis=1) >= np.where(smaller == 0, 1.0, similarity)

@@ -7,7 +7,7 @@ Japanese character is a word.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from data_prep.corpus.dedup import write_array
 from data_prep.corpus.fingerprints import LONG_TEXT
-from data_prep.corpus.word_runs import RunReader, Runs
-from data_prep.corpus.work_units import Corpus, read_texts
+from data_prep.corpus.word_runs import Runs, read_runs
+from data_prep.corpus.work_units import Corpus
 
 IntArray = NDArray[np.int64]
 
@@ -42,8 +42,9 @@ class Index(NamedTuple):
     occupied: NDArray[np.uint8]  # (2**b,) a table of bits, set for those in `hashes` and for about one in 100 others
 
     @classmethod
-    def of(cls, runs: Runs) -> "Index":
-        """Makes the index of the runs of held-out documents."""
+    def of(cls, held_out: Iterable[str]) -> "Index":
+        """Makes the index of the texts of held-out documents."""
+        runs = read_runs(held_out, RUN_WORDS)
         hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
         texts, inside = runs.texts_of(np.arange(len(hashes)))
         owners = texts[inside]
@@ -91,28 +92,11 @@ def digest_of(held_out: Corpus) -> str:
     return hashlib.sha256(f"1 {held_out.digest} 0\n".encode()).hexdigest()
 
 
-def write_index(held_out: Corpus, directory: Path) -> None:
-    """Writes the index of the held-out documents, which `Search` reads."""
-    texts = (text for unit in held_out.units for text in read_texts(unit))
-    Index.of(RunReader(RUN_WORDS).read(texts)).save(directory)
-
-
-class Search:
-    """Looks documents up in the index that `write_index` has written to `directory`."""
-
-    def __init__(self, directory: Path) -> None:
-        self._index, self._reader = Index.mapped(directory), RunReader(RUN_WORDS)
-
-    def find(self, first: int, texts: Sequence[str]) -> dict[int, int]:
-        """Returns what `most_similar` returns, with the documents counted from `first`."""
-        if not len(self._index.hashes):
-            return {}
-        similar = most_similar(self._index, self._reader.read(texts))
-        return {first + document: owner for document, owner in similar.items()}
-
-
-def most_similar(index: Index, runs: Runs) -> dict[int, int]:
-    """Returns the documents that are similar to held-out ones, and the number of the most similar one."""
+def most_similar(index: Index, texts: Iterable[str]) -> dict[int, int]:
+    """Returns the numbers of the texts that are similar to held-out ones, and that of the most similar document."""
+    if not len(index.hashes):
+        return {}
+    runs = read_runs(texts, RUN_WORDS)
     documents, owners = index.find(runs)
     pairs, common = np.unique(documents * len(index.sizes) + owners, return_counts=True)
     documents, owners = np.divmod(pairs, len(index.sizes))  # (P,)

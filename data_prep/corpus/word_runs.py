@@ -78,59 +78,57 @@ class _Letters(dict[int, str]):
         return self[code]
 
 
-class RunReader:
-    """Reads texts as runs of `length` words."""
+_SPELLED = _Letters({0: "\0"})
+_TABLE = bytes(ord(_SPELLED[code] or chr(_GONE)) for code in range(128)) + bytes(range(128, 256))
+_ERRORS = f"{__name__}.skeleton"
 
-    def __init__(self, length: int) -> None:
-        self.length, self._letters = length, _Letters({0: "\0"})
-        self._table = bytes(ord(self._letters[code] or chr(_GONE)) for code in range(128)) + bytes(range(128, 256))
-        self._errors = f"{__name__}.skeleton"
-        codecs.register_error(self._errors, self._spell_part)
 
-    def read(self, texts: Iterable[str]) -> Runs:
-        """Returns the runs of texts."""
-        ends, hashes = [np.zeros(0, np.int64)], []
-        rest, count = np.zeros(0, np.uint64), 0  # the words of runs that are not complete, and the number of all words
-        for piece in _pieces(texts):
-            words, stops = self._words(piece)
-            ends.append(count + stops)
-            count += len(words)
-            words = np.concatenate([rest, words])
-            if len(words) >= self.length:
-                hashes.append(hash_runs(words, self.length))
-            rest = words[max(0, len(words) - self.length + 1) :]
-        return Runs(self.length, np.concatenate(ends), hashes)
+def _spell_part(error: UnicodeError) -> tuple[bytes, int]:
+    """Spells a run of characters that are not ASCII, while Python encodes a text fast as ASCII."""
+    assert isinstance(error, UnicodeEncodeError)
+    return error.object[error.start : error.end].translate(_SPELLED).encode(), error.end
 
-    def _spell(self, text: str) -> bytes:
-        return text.translate(self._letters).encode()
 
-    def _spell_part(self, error: UnicodeError) -> tuple[bytes, int]:
-        """Spells a run of characters that are not ASCII, while Python encodes a text fast as ASCII."""
-        assert isinstance(error, UnicodeEncodeError)
-        return self._spell(error.object[error.start : error.end]), error.end
+codecs.register_error(_ERRORS, _spell_part)
 
-    def _words(self, piece: str) -> tuple[HashArray, IntArray]:
-        """Returns the hashes of all words; and for each text that ends here the number of words up to there.
 
-        All that counts of the words is spelled as bytes first. White space, dividers and the ends of texts (\\0) become
-        bytes up to " ", and what does not count becomes `_GONE`, which is removed.
-        """
-        # A text of few other characters is fastest encoded as ASCII, with a call for each run of others.
-        if not piece.isascii() and len(piece.encode()) > _FEW_OTHERS * len(piece):
-            spelled = self._spell(piece)
-        else:
-            spelled = piece.encode("ascii", self._errors)
-        # Two blanks before: the next step removes the first byte, and a gap must precede the first word. Blanks behind:
-        # `_hash_words` reads `_LETTERS` bytes from each place on.
-        letters = np.frombuffer(b"  " + spelled.translate(self._table) + b" " * _LETTERS, np.uint8)
-        letters = letters.compress(letters != _GONE)
-        differ = letters[1:] != letters[:-1]  # doubled letters count once
-        is_no_letter = letters[1:] - ord("a") > 25  # uint8: bytes below "a" wrap around
-        letters = letters[1:].compress(differ | is_no_letter)
-        gaps = letters <= ord(" ")
-        edges = np.flatnonzero(gaps[1:] != gaps[:-1]) + 1  # where a word begins, where it ends, and so on
-        starts, stops = edges[::2], edges[1::2]  # (W,)
-        return _hash_words(letters, starts, stops), np.searchsorted(starts, np.flatnonzero(letters == 0))
+def read_runs(texts: Iterable[str], length: int) -> Runs:
+    """Returns the runs of `length` words of texts."""
+    ends, hashes = [np.zeros(0, np.int64)], []
+    rest, count = np.zeros(0, np.uint64), 0  # the words of runs that are not complete, and the number of all words
+    for piece in _pieces(texts):
+        words, stops = _words(piece)
+        ends.append(count + stops)
+        count += len(words)
+        words = np.concatenate([rest, words])
+        if len(words) >= length:
+            hashes.append(hash_runs(words, length))
+        rest = words[max(0, len(words) - length + 1) :]
+    return Runs(length, np.concatenate(ends), hashes)
+
+
+def _words(piece: str) -> tuple[HashArray, IntArray]:
+    """Returns the hashes of all words; and for each text that ends here the number of words up to there.
+
+    All that counts of the words is spelled as bytes first. White space, dividers and the ends of texts (\\0) become
+    bytes up to " ", and what does not count becomes `_GONE`, which is removed.
+    """
+    # A text of few other characters is fastest encoded as ASCII, with a call for each run of others.
+    if not piece.isascii() and len(piece.encode()) > _FEW_OTHERS * len(piece):
+        spelled = piece.translate(_SPELLED).encode()
+    else:
+        spelled = piece.encode("ascii", _ERRORS)
+    # Two blanks before: the next step removes the first byte, and a gap must precede the first word. Blanks behind:
+    # `_hash_words` reads `_LETTERS` bytes from each place on.
+    letters = np.frombuffer(b"  " + spelled.translate(_TABLE) + b" " * _LETTERS, np.uint8)
+    letters = letters.compress(letters != _GONE)
+    differ = letters[1:] != letters[:-1]  # doubled letters count once
+    is_no_letter = letters[1:] - ord("a") > 25  # uint8: bytes below "a" wrap around
+    letters = letters[1:].compress(differ | is_no_letter)
+    gaps = letters <= ord(" ")
+    edges = np.flatnonzero(gaps[1:] != gaps[:-1]) + 1  # where a word begins, where it ends, and so on
+    starts, stops = edges[::2], edges[1::2]  # (W,)
+    return _hash_words(letters, starts, stops), np.searchsorted(starts, np.flatnonzero(letters == 0))
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:

@@ -79,10 +79,8 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
             digest.update(f"{part.name} {file.xxh3_128}\n".encode())
             own += _row_groups(part, spoken)
         if (read_count := sum(group.count for group in own)) != counts.documents:
-            raise UserError(
-                f"{directory} holds {read_count} documents in {split}, but its manifest says {counts.documents}; "
-                "extract them again"
-            )
+            fault = f"{directory} holds {read_count} documents in {split}, but its manifest says {counts.documents}"
+            raise UserError(f"{fault}; extract them again")
         groups += own
     if not groups:
         names = ", ".join(str(directory) for directory in directories)

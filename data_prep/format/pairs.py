@@ -34,7 +34,7 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,21 +88,21 @@ SECTION_SENTENCES = 1024
 def span_stops(
     start: int,
     end: int,
+    boundaries: list[int],
+    begins_word: bytes,
     capacity: int,
     short_probability: float,
     generator: UniformStream,
-    boundaries: list[int],
-    begins_word: bytes,
 ) -> tuple[list[int], list[float]]:
     """Cuts one section into spans.
 
     Args:
         start, end: the section's tokens are [start, end).
+        boundaries: where sentences begin and end, each once, in order; both `start` and `end` are among them.
+        begins_word: for each token and the end of all, 1 if a word begins there, else 0.
         capacity: largest number of tokens in a span, at least 2.
         short_probability: share of the spans that are halves of divided ones, if all can be divided.
         generator: gives four random numbers for each span, in order, so they do not depend on the spans that follow.
-        boundaries: where sentences begin and end, each once, in order; both `start` and `end` are among them.
-        begins_word: for each token and the end of all, 1 if a word begins there, else 0.
 
     Returns the end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
     """
@@ -130,13 +130,7 @@ def span_stops(
 
 
 def span_stops_from_end(
-    start: int,
-    end: int,
-    capacity: int,
-    short_probability: float,
-    generator: UniformStream,
-    boundaries: list[int],
-    begins_word: bytes,
+    start: int, end: int, boundaries: list[int], begins_word: bytes, *options: Any
 ) -> tuple[list[int], list[float]]:
     """Cuts one section into spans from its end to its beginning. Args and returns: see `span_stops`.
 
@@ -144,8 +138,7 @@ def span_stops_from_end(
     """
     inside = boundaries[bisect_left(boundaries, start) : bisect_right(boundaries, end)]
     mirrored = [end - boundary for boundary in reversed(inside)]
-    flags = begins_word[start : end + 1][::-1]
-    starts, cuts = span_stops(0, end - start, capacity, short_probability, generator, mirrored, flags)
+    starts, cuts = span_stops(0, end - start, mirrored, begins_word[start : end + 1][::-1], *options)
     # Each span ends where the next one begins, and the last one at the section's end, which is 0 in the mirror.
     return [end - place for place in reversed([0, *starts[:-1]])], cuts
 
@@ -217,12 +210,9 @@ def sections(boundaries: list[int], start: int, end: int) -> list[tuple[int, int
 
 
 def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms: NDArray[np.float64]) -> Parts:
-    """Divides spans into their four parts.
+    """Divides spans, the tokens [start, stop), int64[P] each, into their four parts.
 
-    Args:
-        starts, stops: int64[P], the spans are the tokens [start, stop).
-        sentence_ends: int64[N], the end of each sentence, in order; the first one starts at 0.
-        uniforms: float64[P], random numbers uniform on [0, 1), for the boundary between a and b.
+    sentence_ends: int64[N], in order; the first starts at 0. uniforms: float64[P], for the boundary of a and b.
     """
     boundaries = _distinct(sentence_ends)
     first = np.searchsorted(boundaries, starts, side="left")  # (P,) first boundary of the span
@@ -288,7 +278,7 @@ def make_pairs(
             generator = UniformStream(seed, ordinal)
             for begin, end in sections(boundaries, start, stop):
                 cut = span_stops if generator.take(1)[0] < 0.5 else span_stops_from_end
-                spans, numbers = cut(begin, end, capacity, short_probability, generator, boundaries, word_flags)
+                spans, numbers = cut(begin, end, boundaries, word_flags, capacity, short_probability, generator)
                 starts.append(begin)
                 starts += spans[:-1]
                 stops += spans
@@ -311,11 +301,7 @@ def pack(costs: IntArray, max_seq_length: int, max_pairs_in_row: int) -> IntArra
     Rows with the same room are in one list. The bits of one integer tell which lists are not empty. So the time for a
     pair does not depend on the number of open rows.
 
-    Args:
-        costs: int64[P], positions of each pair, at most `max_seq_length` each.
-        max_seq_length: positions of a row.
-        max_pairs_in_row: largest number of pairs in a row; 1 gives each pair a row of its own.
-
+    costs: int64[P], positions of each pair, at most `max_seq_length` each.
     Returns int64[P], the row of each pair. Rows are numbered by their first pair, from 0.
     """
     row_of = np.zeros(len(costs), np.int64)

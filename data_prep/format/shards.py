@@ -200,10 +200,7 @@ class ShardSet(Sequence[ShardRows]):
         return self.rows(np.array([index]))
 
     def rows(self, indices: NDArray[np.int64]) -> ShardRows:
-        """Returns the rows `indices`, int64[R], one after another.
-
-        IndexError: there is no such row. UserError: the shard of one is damaged.
-        """
+        """Returns the rows `indices`, int64[R], one after another. IndexError: no such row. UserError: damage."""
         if indices.size and (indices.min() < 0 or indices.max() >= len(self)):
             raise IndexError(f"rows {indices.min()} to {indices.max()} of a shard set of {len(self)} rows")
         shards = np.searchsorted(self._first_rows, indices, side="right") - 1
@@ -215,12 +212,9 @@ class ShardSet(Sequence[ShardRows]):
         for shard, row, count in zip(shards[begins].tolist(), rows[begins].tolist(), counts.tolist()):
             slices.append(self._columns(shard).between(row, row + count))
         stored, lengths = _join(slices)
-        wrong = _wrong_rows(stored, lengths, self.manifest)
-        if wrong.any():
-            raise UserError(
-                f"row {indices[wrong][0]} of {self.directory} has impossible lengths or tokens; "
-                f"run `python -m data_prep verify {self.directory}`"
-            )
+        if (wrong := _wrong_rows(stored, lengths, self.manifest)).any():
+            fault = f"row {indices[wrong][0]} of {self.directory} has impossible lengths or tokens"
+            raise UserError(f"{fault}; run `python -m data_prep verify {self.directory}`")
         return stored
 
 
@@ -242,10 +236,8 @@ def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
     """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
     vocabulary = load_vocabulary(directory)
     if vocabulary.sha256 != manifest.vocabulary_sha256 or len(vocabulary) != manifest.vocabulary_size:
-        raise UserError(
-            f"{find_vocabulary(directory)} is not the vocabulary that the shards were made with; "
-            "copy it again or make the shards again"
-        )
+        fault = f"{find_vocabulary(directory)} is not the vocabulary that the shards were made with"
+        raise UserError(f"{fault}; copy it again or make the shards again")
     return vocabulary
 
 

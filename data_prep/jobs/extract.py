@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +95,9 @@ def run(args: argparse.Namespace) -> None:
         counts = {split: DocumentCounts() for split in documents.splits_of(options)}
         plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
         default = "from the header" if args.source == "wikipedia" else "by default"
-        run_job(
-            ranks,
-            output=args.out,
-            lock=args.out / LOCK,
-            is_complete=lambda: is_complete(args.out, plan),
-            work=lambda: _extract(ranks, args.out, source, plan, "--language" if args.language else default),
-        )
+        origin = "--language" if args.language else default
+        work = partial(_extract, ranks, args.out, source, plan, origin)
+        run_job(ranks, args.out, args.out / LOCK, lambda: is_complete(args.out, plan), work)
 
 
 def open_source(args: argparse.Namespace) -> Source:
@@ -140,13 +137,12 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
     """Extracts into `out`, whose lock rank 0 holds. `manifest` has no counts and no files yet."""
     ranks.on_root(lambda: begin_job(out, _identity(manifest)))
     ranks.on_root(lambda: say_language(source, origin))
-    records = ranks.run(
-        source.units,
-        lambda index, unit: extract_unit(source, unit, index, out, manifest.options),
-        Ledger(out, ExtractRecord, out / UNITS),
-        sizes=source.sizes,
-        description="extract",
-    )
+    ledger = Ledger(out, ExtractRecord, out / UNITS)
+
+    def work(index: int, unit: Any) -> ExtractRecord:
+        return extract_unit(source, unit, index, out, manifest.options)
+
+    records = ranks.run(source.units, work, ledger, sizes=source.sizes, description="extract")
 
     def finish() -> None:
         add_up(manifest, records)

@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus import dedup, overlaps
 from data_prep.corpus.documents import HELD_OUT, SPLITS, TRAIN
-from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
+from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts, read_texts_with_language
 from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
@@ -84,13 +85,8 @@ def run(args: argparse.Namespace) -> None:
     """Makes the shard set `args.out`, continues an unfinished one, or recognises a complete one."""
     with launch() as ranks:
         plan = ranks.on_root(lambda: plan_job(args))
-        run_job(
-            ranks,
-            output=args.out,
-            lock=args.out / LOCK,
-            is_complete=lambda: _is_complete(args.out, plan),
-            work=lambda: _make(ranks, args.out, plan),
-        )
+        work = partial(_make, ranks, args.out, plan)
+        run_job(ranks, args.out, args.out / LOCK, lambda: _is_complete(args.out, plan), work)
 
 
 def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
@@ -99,17 +95,18 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
     def begin() -> None:
         begin_job(out, _identity(plan.manifest))
         if plan.held_out is not None:
-            overlaps.write_index(plan.held_out, scratch / "held_out")
+            texts = (text for unit in plan.held_out.units for text in read_texts(unit))
+            overlaps.Index.of(texts).save(scratch / "held_out")
 
     ranks.on_root(begin)
-    search = None if plan.held_out is None else overlaps.Search(scratch / "held_out")
+    index_of_held_out = None if plan.held_out is None else overlaps.Index.mapped(scratch / "held_out")
     if comparison is not None:
         duplicates = dedup.find(ranks, comparison, scratch)
     encoder = Encoder(plan.vocabulary)
 
     def work(index: int, unit: WorkUnit) -> ShardRecord:
         texts = list(read_texts_with_language(unit))
-        similar = search.find(unit.first_document, [text for text, _ in texts]) if search else {}
+        similar = overlaps.most_similar(index_of_held_out, (text for text, _ in texts)) if index_of_held_out else {}
         first = unit.first_document + (comparison.start if comparison is not None else 0)
         removed = duplicates.between(first, first + unit.documents) - first
         path = out / manifests.shard_name(index)
@@ -195,12 +192,10 @@ def make_shard(
 
     Args:
         texts: the text and the language of each document.
-        similar, duplicates: documents to leave out, the duplicates counted from the unit's first one. The others keep
-            their numbers, and so their random numbers.
+        similar, duplicates: documents to leave out, counted from the unit's first one. The others keep their numbers,
+            and so their random numbers.
     """
-    first = unit.first_document
-    removed = {number - first: "similar_left_out" for number in similar}
-    removed |= dict.fromkeys(duplicates, "duplicates_left_out")
+    removed = dict.fromkeys(similar, "similar_left_out") | dict.fromkeys(duplicates, "duplicates_left_out")
     kept_texts = (("" if number in removed else text, language) for number, (text, language) in enumerate(texts))
     tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(kept_texts, encoder)
     made = pairs.make_pairs(
@@ -238,7 +233,8 @@ def make_shard(
         unknown_tokens=int((kept == UNK_ID).sum()),
         text_bytes=text_bytes,
     )
-    return ShardRecord(files=[file], counts=counts, positions=int(costs.sum()), similar=[*similar.items()])
+    numbered = [(unit.first_document + document, owner) for document, owner in similar.items()]
+    return ShardRecord(files=[file], counts=counts, positions=int(costs.sum()), similar=numbered)
 
 
 def encode_documents(

@@ -72,13 +72,7 @@ def run(args: argparse.Namespace) -> None:
             sample, described = sample_sentences(ranks, corpus, options, normalization)
             ranks.on_root(lambda: _finish(args.out, sample, options, described, normalization))
 
-        run_job(
-            ranks,
-            output=args.out,
-            lock=beside(args.out),
-            is_complete=lambda: _is_complete(args.out, options),
-            work=work,
-        )
+        run_job(ranks, args.out, beside(args.out), lambda: _is_complete(args.out, options), work)
 
 
 def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpus, dict[str, Any]]:
@@ -88,10 +82,7 @@ def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpu
     if args.out.is_dir() or args.out.suffix != SUFFIX:
         raise UserError(f"--out is {args.out}; give a file whose name ends in {SUFFIX}")
     corpus = open_corpus(args.documents, TRAIN, args.language)
-    options = {
-        "size": args.size,
-        "sentences": args.sentences,
-        "seed": args.seed,
+    options = {name: getattr(args, name) for name in ("size", "sentences", "seed")} | {
         "normalization": normalization.description,
         "documents_digest": corpus.digest,
         "language": corpus.language,

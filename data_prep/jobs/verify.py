@@ -45,10 +45,8 @@ def run(args: argparse.Namespace) -> None:
             if problems:
                 more = f"; and {len(problems) - MAX_NAMED_PROBLEMS} more" if len(problems) > MAX_NAMED_PROBLEMS else ""
                 job = "shards" if isinstance(manifest, ShardManifest) else "extract"
-                raise UserError(
-                    f"{directory} is damaged: {'; '.join(problems[:MAX_NAMED_PROBLEMS])}{more}. "
-                    f"Copy it again from an undamaged copy, or delete it and run `{job}` again"
-                )
+                fault = f"{directory} is damaged: {'; '.join(problems[:MAX_NAMED_PROBLEMS])}{more}"
+                raise UserError(f"{fault}. Copy it again from an undamaged copy, or delete it and run `{job}` again")
             print(f"verify: {directory} is whole: {len(files)} files, {sum(sizes):,} bytes")
 
         ranks.on_root(conclude)
@@ -83,8 +81,5 @@ def problem_of(directory: Path, file: FileEntry, manifest: AnyManifest) -> str:
 def unexpected_files(directory: Path, manifest: AnyManifest) -> list[str]:
     """Returns one line for each file in `directory` that the manifest does not list."""
     known = {file.name for file in manifest.files} | EXPECTED_BESIDE
-    return [
-        f"{path.name} does not belong to it"
-        for path in sorted(directory.iterdir())
-        if path.name not in known and not path.name.startswith(".")
-    ]
+    others = sorted({path.name for path in directory.iterdir()} - known)
+    return [f"{name} does not belong to it" for name in others if not name.startswith(".")]

@@ -99,7 +99,6 @@ class Ranks:
             work: does unit `units[index]`, called as `work(index, units[index])`, and returns its record.
             ledger: begun by rank 0 already; None to remember nothing.
             sizes: bytes of input of each unit, by which they are dealt out. The progress counts them.
-            description: for the progress line.
 
         Returns on rank 0 the records in the order of the units, on other ranks [].
         """
@@ -146,10 +145,7 @@ def _print_error(error: BaseException, where: str = "") -> int:
 
 
 def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bool], work: Callable[[], None]) -> None:
-    """Makes `output` by `work`, on all ranks, unless it is complete. Rank 0 holds the lock meanwhile.
-
-    UserError: another process works on the same output, or `is_complete` finds another result there.
-    """
+    """Makes `output` by `work`, on all ranks, unless it is complete. Rank 0 holds the lock meanwhile."""
     with contextlib.ExitStack() as held:
 
         def begin() -> bool:

@@ -90,10 +90,9 @@ def begin_job(output: Path, options: Mapping[str, Any]) -> None:
         raise UserError(f"{output} is not empty and holds no run to continue; use another --out or empty it")
     if recorded is not None and recorded != options:
         if any(directory.glob("[0-9]*.json")):
-            raise UserError(
-                f"{output} holds an unfinished run of other options ({describe_differences(recorded, options)}); "
-                f"use the same options to finish it, or another --out, or delete that directory"
-            )
+            fault = f"holds an unfinished run of other options ({describe_differences(recorded, options)})"
+            remedy = "use the same options to finish it, or another --out, or delete that directory"
+            raise UserError(f"{output} {fault}; {remedy}")
         end_job(output)
     directory.mkdir(exist_ok=True)
     write_text(directory / OPTIONS, json.dumps({"writer": WRITER, "options": options}))

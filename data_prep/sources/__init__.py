@@ -42,10 +42,7 @@ class Source(abc.ABC):
         self.language = ENGLISH  # code of the language of the texts, as far as the input tells it
 
     def plan(self, files: Sequence[tuple[Path, str]]) -> None:
-        """Records (path, name) of all files among the inputs, and cuts each into work units by `plan_file`.
-
-        UserError: one is given twice, or two have the same name and documents would share their ids.
-        """
+        """Records (path, name) of files among the inputs, and cuts them by `plan_file`. UserError: two are the same."""
         names: set[str] = set()
         places: set[tuple[int, int]] = set()  # device and inode of each file
         for path, name in files:

@@ -122,10 +122,7 @@ class Books(Source):
     encoding: str | None = None  # of all files; None finds that of each
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int, to_prose: Callable[[str], str] | None = None) -> None:
-        """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file.
-
-        to_prose: `book_to_prose` (the default) or `text_to_prose`.
-        """
+        """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file."""
         super().__init__()
         self._unit_bytes, self._to_prose = unit_bytes, to_prose or book_to_prose
         self.plan([book for path in paths for book in find_files(path, _TEXT_FILE.search, ".txt file")])

@@ -95,15 +95,12 @@ def choice(flag: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class FileRange:
-    """The lines that begin in bytes [begin, end) of a JSON file, or the row groups [begin, end) of a Parquet file.
-
-    A compressed file is one range, from 0 to the size. name: path relative to the --input that contains it.
-    """
+    """The lines that begin in bytes [begin, end) of a JSON file, or the row groups [begin, end) of a Parquet file."""
 
     path: Path
-    name: str
+    name: str  # path relative to the --input that contains it
     begin: int
-    end: int
+    end: int  # of a compressed file its size
 
 
 class Records(Source):

@@ -99,10 +99,7 @@ def is_bzip2(path: Path) -> bool:
 
 
 def check_export(path: Path) -> bytes:
-    """Returns the header of an export: what is before its first page.
-
-    UserError: the file does not begin as a MediaWiki export, or is not complete.
-    """
+    """Returns the header of an export: what is before its first page. UserError: it is none, or is not complete."""
     bzip2 = Bzip2File(path) if path.suffix == ".bz2" or is_bzip2(path) else None
     head = b""
     for position, content in chunks(path, 0, bzip2):
@@ -124,10 +121,7 @@ def check_export(path: Path) -> bytes:
 
 
 def chunks(path: Path, start: int, bzip2: "Bzip2File | None") -> Iterator[tuple[int, bytes | None]]:
-    """Yields the chunks that begin at byte `start` or later: (byte where it begins, decompressed content).
-
-    The content is None if it cannot be decompressed.
-    """
+    """Yields (byte where it begins, decompressed content or None: damaged) of the chunks from byte `start` on."""
     if bzip2 is not None:
         yield from bzip2.blocks(start)
         return

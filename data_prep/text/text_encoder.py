@@ -32,13 +32,6 @@ def _join(sentences: list[str]) -> str:
     return f" {_END} ".join([*sentences, ""]).rstrip(" ")
 
 
-def text_array(text: str) -> pa.Array:
-    """An array of one text. `pa.array` would import pandas, which takes longer than a small job."""
-    content = text.encode()
-    ends = np.array([0, len(content)], np.int32)
-    return pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(content))
-
-
 class _Numbers(dict[str, int]):
     """Numbers words in the order of their first look-up, and lists the new ones in `new`."""
 
@@ -95,8 +88,12 @@ class Encoder:
 
     def _number_words(self, sentences: list[str]) -> NDArray[np.int64]:
         """The row in the table of each word, and of an `_END` after each sentence, (W,). Adds the new words to it."""
+        content = _join(self.vocabulary.clean(sentences)).encode()
+        ends = np.array([0, len(content)], np.int32)
+        # `pa.array` would import pandas, which takes longer than a small job.
+        text = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(content))
         # Arrow splits at the same characters as str.split(), without a Python object for each word.
-        split = pc.utf8_split_whitespace(text_array(_join(self.vocabulary.clean(sentences)))).values.dictionary_encode()
+        split = pc.utf8_split_whitespace(text).values.dictionary_encode()
         different = split.dictionary.to_pylist()
         numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
         if self._numbers.new:

@@ -103,10 +103,7 @@ class WordPieceVocabulary(Vocabulary):
 
     @classmethod
     def of_pieces(cls, content: bytes, config: Mapping[str, Any] | None, directory: Path) -> "WordPieceVocabulary":
-        """Reads a vocab.txt, with the rules in `config`, the tokenizer_config.json of its directory; or else BERT's.
-
-        ValueError: one of the files is damaged, or a special piece is missing.
-        """
+        """Reads a vocab.txt, with the rules in `config`, the tokenizer_config.json of its directory; or else BERT's."""
         try:
             pieces = content.decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError:

@@ -129,25 +129,20 @@ def site_of(language: str, hidden: Iterable[str] = (), namespaces: Iterable[str]
 
     guessed = "" if language == ENGLISH else _FILE_NAME
     hidden_names = [name.lower() for name in (*listed("hidden"), *hidden) if name.strip()]
-    marks = [re.escape(unicodedata.normalize("NFC", name)) for name in listed("disambiguation")]
+    named = (re.escape(unicodedata.normalize("NFC", name)) for name in listed("disambiguation"))
+    marks, patterns = "|".join([_DISAMBIGUATION, *named]), words.get("templates", {}).items()
     return Site(
         language=language,
         hidden_link=re.compile(rf"\s*(?:{_alternatives(hidden_names)})\s*:{guessed}", re.IGNORECASE),
         redirect=re.compile(rf"\s*[#＃](?:{_alternatives(listed('redirect'))})\s*:?\s*\[\[", re.IGNORECASE),
-        disambiguation=re.compile(
-            rf"\{{\{{\s*+(?:{'|'.join([_DISAMBIGUATION, *marks])})\s*(?:\||\}}\}})|__DISAMBIG__", re.IGNORECASE
-        ),
+        disambiguation=re.compile(rf"\{{\{{\s*+(?:{marks})\s*(?:\||\}}\}})|__DISAMBIG__", re.IGNORECASE),
         meanings=tuple(listed("meanings")),
         sections=frozenset(map(heading, listed("sections"))),
-        numbers=NumberStyle(
-            **{name: words[name] for name in ("thousands", "decimal", "grouped_from", "groups_of") if name in words}
-        ),
+        numbers=NumberStyle(**{name: words[name] for name in vars(NumberStyle()) if name in words}),
         variants=tuple(words.get("variants", ())),
         months=tuple(words.get("months", ())),
         named=re.compile(words["named"]) if "named" in words else None,
-        templates={
-            template_name(name): pattern for pattern, names in words.get("templates", {}).items() for name in names
-        },
+        templates={template_name(name): pattern for pattern, names in patterns for name in names},
         namespaces=frozenset(map(template_name, namespaces)),
     )
 

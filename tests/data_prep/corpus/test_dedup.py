@@ -214,7 +214,7 @@ def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
     The numbers of the last unit need 64 bits.
     """
     texts = [text_of(n // 3) if n % 3 else edit(text_of(n // 3), n, 0.0) for n in range(60)]
-    taken = fingerprints.Fingerprinter("exact").of(texts)
+    taken = fingerprints.fingerprints_of(texts, "exact")
     firsts = [0, 25, 25, 60]
     for index, (first, stop) in enumerate(itertools.pairwise(firsts)):
         part = fingerprints.Fingerprints(*(field[first:stop] for field in taken))

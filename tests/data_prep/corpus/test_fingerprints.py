@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.corpus import fingerprints
-from data_prep.corpus.fingerprints import BANDS, ROWS, Fingerprinter, same
+from data_prep.corpus.fingerprints import BANDS, ROWS, fingerprints_of, same
 from data_prep.corpus.word_runs import skeleton
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
@@ -26,8 +26,8 @@ def similarity(taken: fingerprints.Fingerprints, first: int, second: int) -> flo
 
 
 def are_same(taken: fingerprints.Fingerprints, first: int, second: int) -> bool:
-    places = ([first], [second])
-    return bool(same(*(taken.values[place] for place in places), *(taken.sizes[place] for place in places))[0])
+    pair = [[first, second]]
+    return bool(same(taken.values[pair], taken.sizes[pair])[0])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_short_texts_after_one_pattern_stay_apart_and_exact_means_the_normalised
     ]
     same = texts[0].upper().replace(" ", "  ")
     for kind in ("near", "exact"):
-        taken = Fingerprinter(kind).of([*texts, same, texts[0][:-1], "Café", "cafe"])
+        taken = fingerprints_of([*texts, same, texts[0][:-1], "Café", "cafe"], kind)
         assert [are_same(taken, 0, other) for other in (1, 2)] == [False, True]
         assert are_same(taken, 0, 3) == (kind == "near"), "the full stop"
         assert are_same(taken, 4, 5)
@@ -63,7 +63,7 @@ def test_the_similarity_is_that_of_the_sets_of_shingles() -> None:
     for share in (0.2, 0.5, 0.8, 0.95):
         cut = int(share * len(words))
         texts.append(" ".join(words[:cut] + texts[1].split()[cut:]))
-    taken = Fingerprinter("near").of(texts)
+    taken = fingerprints_of(texts, "near")
     for first, second in itertools.combinations(range(len(texts)), 2):
         expected = jaccard(texts[first], texts[second])
         # Four standard errors of a share of 126, and what 16 bits agree by chance.
@@ -73,7 +73,7 @@ def test_the_similarity_is_that_of_the_sets_of_shingles() -> None:
 def test_keys_agree_where_all_values_of_a_band_do() -> None:
     base = " ".join(corpora.make_sentences(60, 1))
     texts = [edit(base, seed, 0.05) for seed in range(12)]
-    taken = Fingerprinter("near").of(texts)
+    taken = fingerprints_of(texts, "near")
     assert taken.keys.shape == (12, BANDS)
     agreements = set()
     for first, second in itertools.combinations(range(12), 2):
@@ -91,7 +91,7 @@ def test_keys_agree_where_all_values_of_a_band_do() -> None:
     ],
 )
 def test_short_texts_and_texts_without_consonants_are_equal_only_if_their_characters_are(texts: list[str]) -> None:
-    taken = Fingerprinter("near").of([*texts, *(f"  {text.upper()}\n" for text in texts)])
+    taken = fingerprints_of([*texts, *(f"  {text.upper()}\n" for text in texts)], "near")
     count = len(texts)
     for first, second in itertools.combinations(range(2 * count), 2):
         assert are_same(taken, first, second) == (second == first + count)

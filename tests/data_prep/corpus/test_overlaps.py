@@ -14,7 +14,7 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus import overlaps, word_runs
 from data_prep.corpus.documents import Document
-from data_prep.corpus.word_runs import RunReader, skeleton
+from data_prep.corpus.word_runs import read_runs, skeleton
 from data_prep.format import shards
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
@@ -38,7 +38,7 @@ def shards_of(out: Path, vocabulary: Path, *options: object) -> list[dict[str, A
 def test_runs_are_those_of_each_text_alone(texts: list[str], length: int, piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_runs, "_PIECE_CHARACTERS", piece)
-        runs = RunReader(length).read(texts)
+        runs = read_runs(texts, length)
     hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
     numbers, inside = runs.texts_of(np.arange(len(hashes)))
     expected = [(number, run) for number, text in enumerate(texts) for run in runs_of(text, length)]
@@ -77,8 +77,7 @@ def test_similar_documents_are_those_of_all_comparisons() -> None:
             enough = len(own) <= len(others) or common >= 16
             if shorter and common >= (0.2 if shorter >= 1000 else 0.5) * shorter and enough:
                 expected[number] = owner
-    reader = RunReader(8)
-    found = overlaps.most_similar(overlaps.Index.of(reader.read(held_out)), reader.read(documents))
+    found = overlaps.most_similar(overlaps.Index.of(held_out), documents)
     assert found == expected
     assert 15 < len(found) < 45
 

@@ -88,7 +88,7 @@ def stops_of(
     end = boundaries[-1]
     begins = np.isin(np.arange(end + 1), [*(range(end) if words is None else words), end])
     generator = Scripted([first, 0.5, 0.5, 0.25])
-    return span_stops(0, end, 10, 0.1, generator, boundaries, begins.tobytes())  # type: ignore[arg-type]
+    return span_stops(0, end, boundaries, begins.tobytes(), 10, 0.1, generator)  # type: ignore[arg-type]
 
 
 def test_a_full_span_hands_what_it_cannot_hold_to_the_next_one() -> None:
