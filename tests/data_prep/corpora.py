@@ -4,7 +4,6 @@ import contextlib
 import io
 import itertools
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,20 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import sentencepiece
 import tokenizers
 
-from data_prep.corpus.documents import (
-    Document,
-    DocumentCounts,
-    DocumentsManifest,
-    PartFile,
-    part_name,
-    read_manifest,
-    write_manifest,
-    writing_part,
-)
+from data_prep.corpus import documents as d
+from data_prep.corpus.documents import Document
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, SentencePieceVocabulary
 
@@ -33,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "né", "pir", "qua", "ros", "shu", "ter")
 
 
-def write_part(path: Path, documents: Iterable[Document]) -> PartFile:
+def write_part(path: Path, documents: Iterable[Document]) -> d.PartFile:
     """Writes documents to one Parquet file, as `writing_part` does."""
-    with writing_part(path) as part:
+    with d.writing_part(path) as part:
         for document in documents:
             part.add(document)
     assert part.file is not None
@@ -47,7 +39,7 @@ def read_documents(directories: Iterable[Path], split: str = "train") -> list[Do
     return [
         Document(*row.values())
         for directory in directories
-        for file in read_manifest(directory).files
+        for file in d.read_manifest(directory).files
         if file.name.startswith(f"{split}-")
         for row in pq.ParquetFile(directory / file.name).read().to_pylist()
     ]
@@ -110,21 +102,21 @@ def make_documents(count: int, seed: int = 0) -> list[Document]:
     return documents
 
 
-def write_documents(directory: Path, documents: Sequence[Document], parts: int = 2) -> Path:
-    """Writes `documents` as the train split of a directory of documents."""
+def write_documents(
+    directory: Path, documents: Sequence[Document], parts: int = 2, held_out: Sequence[Document] | None = None
+) -> Path:
+    """Writes `documents` as the train split of a directory of documents, and others as its held-out split."""
     directory.mkdir(parents=True)
-    counts = DocumentCounts()
-    for document in documents:
-        counts.add(document)
-    bounds = [len(documents) * part // parts for part in range(parts + 1)]
-    files = [
-        write_part(directory / part_name("train", index), documents[first:stop])
-        for index, (first, stop) in enumerate(itertools.pairwise(bounds))
-    ]
-    manifest = DocumentsManifest(
-        source="generated", inputs=[], options={}, counts={"train": counts}, raw_bytes=0, skipped={}, files=files
-    )
-    write_manifest(directory, manifest)
+    manifest = d.DocumentsManifest("generated", inputs=[], options={}, counts={}, raw_bytes=0, skipped={})
+    for split, chosen in (("train", documents), ("held_out", held_out)):
+        if chosen is not None:
+            manifest.counts[split] = d.DocumentCounts()
+            for document in chosen:
+                manifest.counts[split].add(document)
+            bounds = [len(chosen) * part // parts for part in range(parts + 1)]
+            for index, (first, stop) in enumerate(itertools.pairwise(bounds)):
+                manifest.files.append(write_part(directory / d.part_name(split, index), chosen[first:stop]))
+    d.write_manifest(directory, manifest)
     return directory
 
 
@@ -154,19 +146,11 @@ def run(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> su
 
 def kill(process: subprocess.Popen[str]) -> None:
     """Sends SIGKILL to a process and all its descendants, including the ranks of mpirun."""
-    for pid in (process.pid, *descendants(process.pid)):
-        with contextlib.suppress(ProcessLookupError):  # it ended with its parent
-            os.kill(pid, signal.SIGKILL)
+    started = psutil.Process(process.pid)
+    for one in (*started.children(recursive=True), started):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with its parent
+            one.kill()
     process.communicate()
-
-
-def descendants(pid: int) -> list[int]:
-    """Returns the descendants of a process."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [found for child in map(int, children) for found in (child, *descendants(child))]
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus import dedup, fingerprints, work_units
-from data_prep.corpus.documents import (
-    HELD_OUT,
-    TRAIN,
-    Document,
-    DocumentCounts,
-    DocumentsManifest,
-    part_name,
-    write_manifest,
-)
+from data_prep.corpus.documents import Document
 from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.mpi import executor
@@ -32,21 +24,6 @@ from tests.data_prep.corpus.editions import edit
 
 def text_of(seed: int, sentences: int = 12) -> str:
     return " ".join(corpora.make_sentences(sentences, seed))
-
-
-def write(directory: Path, train: list[Document], held_out: list[Document]) -> Path:
-    """Writes a directory of documents with both splits, the train split in two files."""
-    directory.mkdir(parents=True)
-    counts: dict[str, DocumentCounts] = {}
-    files = []
-    for split, documents in ((TRAIN, train), (HELD_OUT, held_out)):
-        counts[split] = DocumentCounts()
-        for document in documents:
-            counts[split].add(document)
-        for index, part in enumerate((documents[::2], documents[1::2])):
-            files.append(corpora.write_part(directory / part_name(split, index), part))
-    write_manifest(directory, DocumentsManifest("generated", [], {}, counts, 0, {}, files))
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +40,10 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     first += [Document("copy-of-b-7", "", second[7].text)]
     first += [Document(f"edition-of-{n}", "", edit(first[n].text, 50 + n, 0.03)) for n in (5, 6)]
     held_out = [Document("held-0", "", text_of(9000)), Document("held-edition-of-6", "", edit(first[6].text, 9, 0.03))]
-    held_out += [
-        Document("held-copy-of-held-0", "", held_out[0].text),
-        Document("held-copy-of-b-9", "", second[9].text),
-    ]
-    return write(root / "first", first, []), write(root / "second", second, held_out)
+    held_out.append(Document("held-copy-of-held-0", "", held_out[0].text))
+    held_out.append(Document("held-copy-of-b-9", "", second[9].text))
+    places = (root / "first", first, 2, []), (root / "second", second, 2, held_out)
+    return corpora.write_documents(*places[0]), corpora.write_documents(*places[1])
 
 
 def command(directories: tuple[Path, ...], vocabulary: Path, out: Path, *options: str) -> list[str]:
@@ -89,10 +65,7 @@ NEAR_TRAIN |= {"edition-of-5": "a-5", "edition-of-6": "held-edition-of-6"}
 
 @pytest.mark.slow
 def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
-    directories: tuple[Path, Path],
-    vocabulary_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, expected = tmp_path / "set", NEAR_TRAIN
     main(command(directories, vocabulary_file, out, "--dedup", "near"))

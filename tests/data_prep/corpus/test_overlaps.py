@@ -18,7 +18,7 @@ from data_prep.corpus.word_runs import read_runs, skeleton
 from data_prep.format import shards
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
-from tests.data_prep.corpus.test_dedup import text_of, write
+from tests.data_prep.corpus.test_dedup import interrupted, text_of
 
 
 def shards_of(out: Path, vocabulary: Path, *options: object) -> list[dict[str, Any]]:
@@ -92,7 +92,8 @@ def test_held_out_text_is_clean_by_default(
     train[3:3] = [Document("edition", "", edit(long, 5, 0.05)), Document("copy", "", short.upper())]
     more = [Document("novel", "", " ".join(novel)), Document("excerpt", "", " ".join(long.split()[900:1000]))]
     more += [Document("different", "", text_of(300, 150))]
-    first, second = write(tmp_path / "first", train, held_out), write(tmp_path / "second", more, [])
+    first = corpora.write_documents(tmp_path / "first", train, held_out=held_out)
+    second = corpora.write_documents(tmp_path / "second", more)
     flags = ("--documents", first, second)
     lines = shards_of(tmp_path / "set", vocabulary_file, *flags)
     assert {line["removed"][1]: line["similar"] for line in lines} == {
@@ -129,39 +130,18 @@ def test_held_out_text_is_clean_by_default(
         shards_of(tmp_path / "no", vocabulary_file, *flags, "--keep-similar", "--held-out-of", second)
 
 
-def test_a_few_words_of_a_held_out_document_make_no_book_similar(vocabulary_file: Path, tmp_path: Path) -> None:
-    sentences = corpora.make_sentences(300, 3)
-    held_out = Document("line", "", " ".join(" ".join(sentences).split()[50:70]))
-    book, line = Document("book", "", " ".join(sentences)), Document("same line", "", held_out.text)
-    documents = write(tmp_path / "documents", [book, line], [held_out])
-    (found,) = shards_of(tmp_path / "set", vocabulary_file, "--documents", documents)
-    assert found["removed"] == ["documents", "same line"]
-
-
 def test_an_interrupted_search_goes_on(vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 4000)
-    texts = [text_of(number) for number in range(60)]
-    train = [
-        Document(f"t-{n}", "", edit(text, n, 0.02) if n % 9 == 0 else text_of(n + 99)) for n, text in enumerate(texts)
-    ]
-    documents = write(tmp_path / "documents", train, [Document(f"h-{n}", "", text) for n, text in enumerate(texts)])
-    flags = ("--documents", documents)
+    held_out = [Document(f"h-{n}", "", text_of(n)) for n in range(60)]
+    train = [Document(f"t-{n}", "", edit(text_of(n), n, 0.02) if n % 9 == 0 else text_of(n + 99)) for n in range(60)]
+    flags = ("--documents", corpora.write_documents(tmp_path / "documents", train, held_out=held_out))
     expected = shards_of(tmp_path / "whole", vocabulary_file, *flags)
-    assert [line["removed"][1] for line in expected] == [f"t-{n}" for n in (*range(0, 60, 18), *range(9, 60, 18))]
-    searched = []
-    similar = overlaps.most_similar
-
-    def fail_at_third(*arguments: Any) -> dict[int, int]:
-        searched.append(1)
-        if len(searched) == 3:
-            raise KeyboardInterrupt
-        return similar(*arguments)
-
-    monkeypatch.setattr(overlaps, "most_similar", fail_at_third)
+    assert [line["removed"][1] for line in expected] == [f"t-{n}" for n in range(0, 60, 9)]
+    units, search = len(shards.open_shards(tmp_path / "whole").manifest.shards()), overlaps.most_similar
+    monkeypatch.setattr(overlaps, "most_similar", interrupted(search, 2))
     with pytest.raises(KeyboardInterrupt):
         shards_of(tmp_path / "set", vocabulary_file, *flags)
+    monkeypatch.setattr(overlaps, "most_similar", interrupted(search, units - 2))  # what was done is not done again
     assert shards_of(tmp_path / "set", vocabulary_file, *flags) == expected
-    units = len(shards.open_shards(tmp_path / "set").manifest.shards())
-    assert len(searched) == units + 1 > 4, "only the unit that was interrupted is done again"
-    for file in (tmp_path / "whole").iterdir():
-        assert (tmp_path / "set" / file.name).read_bytes() == file.read_bytes()
+    assert corpora.contents(tmp_path / "set") == corpora.contents(tmp_path / "whole")
+    assert units > 4

@@ -190,6 +190,3 @@ def test_compressed_books(
     ]
     monkeypatch.undo()
     assert list(source.read(unit))[1] == Skipped(f"b.txt.{suffix}", "damaged")
-
-
-LINE = "It is a sentence of a paragraph on one line. " * 8

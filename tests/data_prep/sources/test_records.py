@@ -341,6 +341,3 @@ def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytes
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"cannot read the dataset '.*dataset': .*; check --input"):
         ids_of(source)
-
-
-PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstd, ".xz": lzma.compress, ".bz2": bz2.compress}

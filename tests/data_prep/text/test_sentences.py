@@ -42,6 +42,12 @@ def test_where_sentences_end(language: str, marked: str) -> None:
     assert split_sentences(text.replace("|", ""), language) == marked.split("|")
 
 
+@given(st.lists(st.sampled_from(CASES["en"]), min_size=1, max_size=4))
+def test_splitting_twice_changes_nothing(cases: list[str]) -> None:
+    sentences = split_sentences(" ".join(cases).replace("|", " "))
+    assert [again for sentence in sentences for again in split_sentences(sentence)] == sentences
+
+
 UNITS = [
     *(".", ". ", '."', '! "', ". . ", ".)", "A. ", "I. ", "Mr. ", '."  "', '?" Al ', "( ", ".\t", "…”", "… ", "1. "),
     *("a. ", "н. э. ", '." ', "。」", "? - ", "w. ", "！", " » . ", "[. ] "),

@@ -163,42 +163,15 @@ def test_the_bytes_of_a_vocabulary_stay_the_same() -> None:
     assert vocabulary.sha256 == "5ce98a7721822e1f4450b21f066ec6996fbb56e70123800c44c59c1e6249d16e"
 
 
-@pytest.mark.parametrize("said", [True, False, None])
-def test_a_tokenizer_config_that_contradicts_the_file_is_refused(said: bool | None, tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps(FILE))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": said}))
-    if said is False:
-        with pytest.raises(
-            UserError, match="lowercase is True in the first, and do_lower_case is False; set do_lower_case"
-        ):
-            load_vocabulary(tmp_path)
-    else:
-        assert load_vocabulary(tmp_path).normalization == WordPieceRules().normalization
-
-
 PIECES = [*SPECIAL_PIECES, "a", "A", "\u00e9", "\u00c9", "e", "E", "\u4e2d", "\u6587", "##\u6587", "\u4e2d\u6587"]
-RULES = [
-    WordPieceRules(),
-    WordPieceRules(lowercase=False),
-    WordPieceRules(strip_accents=False),
-    WordPieceRules(lowercase=False, strip_accents=True),
-    WordPieceRules(handle_chinese_chars=False),
-]
+OTHER_RULES = [*RULES[:3], WordPieceRules(lowercase=False, strip_accents=True), WordPieceRules(True, None, False)]
+CONFIGS: list[dict[str, Any]] = [{"do_lower_case": False}, {"do_lower_case": True, "strip_accents": None}]
+CONFIGS += [{}, {"strip_accents": False}, {"tokenize_chinese_chars": False}]
 
 
-@pytest.mark.parametrize("rules", [None, *RULES], ids=str)
+@pytest.mark.parametrize("rules", [None, *OTHER_RULES], ids=str)
 @pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"do_lower_case": False},
-        {"do_lower_case": True, "strip_accents": None},
-        {"strip_accents": False},
-        {"tokenize_chinese_chars": False},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_the_ids_are_those_of_transformers_or_the_files_are_refused(
     config: dict[str, Any], name: str | None, rules: WordPieceRules | None, tmp_path: Path
 ) -> None:
@@ -216,7 +189,7 @@ def test_the_ids_are_those_of_transformers_or_the_files_are_refused(
     if vocabulary is None:
         assert rules is not None
         assert name != "PreTrainedTokenizerFast"
-        with pytest.raises(UserError, match=r"in tokenizer_config\.json as the model was trained"):
+        with pytest.raises(UserError, match=r"; set \w+ in tokenizer_config\.json as the model was trained"):
             load_vocabulary(tmp_path)
         return
     if rules is not None or name != "PreTrainedTokenizerFast":  # that class does not read a vocab.txt
@@ -229,12 +202,13 @@ def test_a_note_says_that_capitals_are_not_kept(tmp_path: Path, capsys: pytest.C
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
     assert load_vocabulary(tmp_path).normalization == WordPieceRules().normalization
     load_vocabulary(tmp_path)
-    assert (
-        capsys.readouterr().err.count("has pieces with capitals, but no do_lower_case in a tokenizer_config.json") == 1
-    )
+    assert capsys.readouterr().err.count("has pieces with capitals, but no do_lower_case") == 1
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     load_vocabulary(tmp_path)
     assert capsys.readouterr().err == ""
+    (tmp_path / "tokenizer.json").write_text(json.dumps(FILE))
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": null}')
+    assert load_vocabulary(tmp_path).normalization == WordPieceRules().normalization, "null is the default"
 
 
 @pytest.mark.parametrize(
