@@ -11,15 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from common.command_line import (
-    Parser,
-    above_zero,
-    below_one,
-    in_one_line,
-    natural,
-    positive,
-    price,
-)
+from common.command_line import Parser, above_zero, below_one, in_one_line, natural, positive, price
 from common.errors import UserError
 
 

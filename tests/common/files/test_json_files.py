@@ -8,16 +8,7 @@ from typing import Any
 import pytest
 
 from common.errors import UserError
-from common.files.json_files import (
-    Count,
-    Finite,
-    Probability,
-    check_as,
-    parse_object,
-    read_as,
-    read_bytes,
-    read_text,
-)
+from common.files.json_files import Count, Finite, Probability, check_as, parse_object, read_as, read_bytes, read_text
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.format.pairs import Pairs, Parts, divide, make_pairs, pack, sections, span_stops
+from data_prep.format.pairs import Pairs, Parts, divide, make_pairs, max_pairs, pack, sections, span_stops
 
 documents_strategy = st.lists(st.lists(st.integers(0, 200), max_size=40), max_size=8)
 
@@ -32,11 +32,7 @@ def test_every_token_of_every_kept_document_is_in_exactly_one_pair_in_order(
     documents: list[list[int]], max_seq_length: int, short_probability: float, min_tokens: int, seed: int
 ) -> None:
     pairs = pairs_of(
-        documents,
-        max_seq_length=max_seq_length,
-        short_probability=short_probability,
-        min_tokens=min_tokens,
-        seed=seed,
+        documents, max_seq_length=max_seq_length, short_probability=short_probability, min_tokens=min_tokens, seed=seed
     )
     expected, start = [], 0
     for number, document in enumerate(documents):
@@ -252,3 +248,12 @@ def test_positions_count_the_special_tokens() -> None:
     # [CLS] lead a [SEP] b trail [SEP]: 1 + 4 + 6 + 2 + 3; [CLS] a [SEP]: 4 + 2.
     parts = Parts(np.array([1, 0]), np.array([4, 4]), np.array([6, 0]), np.array([2, 0]))
     assert parts.positions().tolist() == [16, 6]
+
+
+@pytest.mark.parametrize("length", [64, 128, 512])
+def test_rows_are_at_least_99_per_cent_full(length: int) -> None:
+    # What long documents give: nine full pairs of ten, one of a uniform shorter length.
+    generator = np.random.default_rng(0)
+    costs = np.where(generator.random(5000) < 0.9, length, generator.integers(5, length + 1, 5000))
+    rows = pack(costs, length, max_pairs(length))
+    assert costs.sum() / (length * (rows.max() + 1)) > 0.99

@@ -98,10 +98,7 @@ def test_ranks_share_the_units(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "status", "reason"),
-    [
-        ("error", 1, "RuntimeError: the seventh seal"),
-        ("root", 2, "error: nothing to work on; bring something"),
-    ],
+    [("error", 1, "RuntimeError: the seventh seal"), ("root", 2, "error: nothing to work on; bring something")],
 )
 def test_a_rank_that_fails_ends_the_job_with_its_reason(tmp_path: Path, kind: str, status: int, reason: str) -> None:
     got, out, err = mpi_job(tmp_path, kind, 2)

@@ -4,6 +4,7 @@ import gzip
 import lzma
 import textwrap
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,46 +19,15 @@ from data_prep.sources.books import Books, book_to_prose, is_heading, text_to_pr
 from data_prep.sources.encodings import decode
 from tests.data_prep.sources.test_records import zstd
 
-LINE = "It is a sentence of a paragraph on one line. " * 8
+BOOKS = tomllib.loads(Path(__file__).with_name("books.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("text", "prose"),
-    [
-        (
-            "CHAPTER I\n\n[Illustration: A]\n\nIt was the _best_ of times.\n\n* * *\n",
-            "It was the best of times.",
-        ),
-        ("One line is\none paragraph.\n\n\n\nAnd two.\n", "One line is one paragraph.\nAnd two."),
-        (f"{LINE}\n{LINE}\n", f"{LINE.strip()}\n{LINE.strip()}"),
-        ("\n \n", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "prose"), BOOKS["prose"])
 def test_only_the_prose_is_left(text: str, prose: str) -> None:
     assert book_to_prose(text) == prose
 
 
-@pytest.mark.parametrize(
-    ("broken", "elsewhere", "mended"),
-    [
-        ("walk-\ning", "He was walking.", "walking"),
-        ("Walk-  \n   ing", "He walked, walking.", "Walking"),
-        ("walk‐\ning", "WALKING was his.", "walking"),
-        ("walk\u00ad\ning", "", "walking"),
-        ("walk-\ning", "He will walk the ing.", "walk- ing"),
-        ("can-\nnot", "He can, but not this: he cannot.", "cannot"),
-        ("well-\nknown", "A well-known man.", "well-known"),
-        ("to-\nday", "To-day and to-day, not today.", "to-day"),
-        ("mother-in-\nlaw", "His mother-in-law.", "mother-in-law"),
-        ("couldn-\n't", "He couldn't.", "couldn- 't"),
-        ("could-\nn't", "He couldn't.", "couldn't"),
-        ("two-\nand three-year-olds", "He was two, and he was three.", "two- and three-year-olds"),
-        ("walk--\ning", "He was walking.", "walk-- ing"),
-        ("un-\nbreak-\nable", "It breaks: unbreak, breakable.", "unbreakable"),
-        ("gehäu-\nfte", "Es ist gehäufte.", "gehäufte"),
-        ("20-\n30", "It was 2030.", "20- 30"),
-    ],
-)
+@pytest.mark.parametrize(("broken", "elsewhere", "mended"), BOOKS["broken"])
 def test_a_word_broken_at_a_line_end_is_joined_if_it_stands_elsewhere(broken: str, elsewhere: str, mended: str) -> None:
     text = f"He went on with {broken} of it, and so on and on.\n\nHe said it then. {elsewhere}\n"
     expected = f"He went on with {mended} of it, and so on and on."
@@ -75,7 +45,8 @@ def test_broken_words_take_linear_time() -> None:
 def test_paragraphs_without_empty_lines_between() -> None:
     wide = "and the words went on to fill the whole of the line up to its end"
     text = "\n".join(["CHAPTER I", wide, wide, "until it stopped.", wide, "- twice.", "CHAPTER II", wide, "So."])
-    full = f"{wide[:-1]}."
+    full, line = f"{wide[:-1]}.", ("It is a sentence of a paragraph on one line. " * 8).strip()
+    assert book_to_prose(f"{line}\n{line}\n") == f"{line}\n{line}"
     assert book_to_prose("\n".join([wide, full, "CHAPTER II", full])).split("\n") == [f"{wide} {full}", full]
     assert book_to_prose(text).split("\n") == [f"{wide} {wide} until it stopped.", f"{wide} - twice.", f"{wide} So."]
 
@@ -99,16 +70,7 @@ def test_no_word_of_wrapped_text_is_lost(paragraphs: list, width: int, newline: 
     assert book_to_prose(text).split("\n") == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("I went.", "He read chapter 5 to me.", "NO!", "By the sea it was cold, and he went in."),
-        *("did.", "Civil.", "mill", "the end.", "third volume of Porteus.", "Second part of it, he said."),
-        *("Letter 5, which I sent, was lost.", "Part of it is gone.", "Book me a room.", "Act as you will."),
-        *("MY DEAR SIR,", "DEAREST MADAM,--", '"CAROLINE BINGLEY"', "'MADAM,", "HERE LIES,", "Mild."),
-        *("Chapter and verse, he knew them.", "Section by section it fell.", "Scene after scene went by."),
-    ],
-)
+@pytest.mark.parametrize("text", BOOKS["no_headings"])
 def test_no_headings(text: str) -> None:
     assert not is_heading([text])
 
@@ -141,18 +103,8 @@ def test_a_tree_of_files(tmp_path: Path) -> None:
     assert [len(unit) for unit in Books([tmp_path], unit_bytes=20).units] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('{"text": "It was so."}\n{"text": "And so it stayed."}\n', "JSON, HTML or XML"),
-        ('\n[\n "It was so.",\n "And so it stayed."\n]\n', "JSON, HTML or XML"),
-        ("<!DOCTYPE html>\n<p>It was so.</p>", "JSON, HTML or XML"),
-        ('<?xml version="1.0"?><p>It was so.</p>', "JSON, HTML or XML"),
-        ("[1] A note.\n\nIt was so.", None),
-        ("{It was so}, he said.", None),
-    ],
-)
-def test_what_is_no_prose_is_skipped(tmp_path: Path, text: str, reason: str | None) -> None:
+@pytest.mark.parametrize(("text", "reason"), BOOKS["markup"])
+def test_what_is_no_prose_is_skipped(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(UserError, match=r"holds no \.txt file"):
         Books([tmp_path], 1 << 20)
     (tmp_path / "novel").write_text(text)

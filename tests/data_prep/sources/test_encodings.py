@@ -1,5 +1,6 @@
 """Text files of unknown encoding: each is decoded rightly, or skipped, and never becomes other letters."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,33 +12,9 @@ from data_prep.sources.encodings import BINARY, UNKNOWN, NotDecodedError, decode
 from tests.data_prep import corpora
 
 PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
-TEXTS = {
-    "de": "Die Mühle steht seit dem 3. Mai am Flusse, und Dr. Müller besaß sie bis 1923. Größe: über 12.500 Meter.",
-    "pt": "A ponte não é muito sólida, mas ninguém sabe quando será fechada. Há três anos já não passam camiões.",
-    "pl": "Młyn stoi nad rzeką od trzeciego maja. Nikt nie wie, czy będzie mełł zboże, gdyż właściciel już wyjechał.",
-    "cs": "Příliš žluťoučký kůň úpěl ďábelské ódy. Mlýn stojí u řeky již od třetího května a nikdo neví proč.",
-    "tr": "Değirmen üç Mayıs'tan beri ırmağın kıyısında duruyor. Kimse onun ne zaman kapanacağını bilmiyor, ışık yok.",
-    "el": "Ο μύλος βρίσκεται δίπλα στο ποτάμι από τις τρεις Απριλίου. Κανείς δεν ξέρει πότε θα κλείσει.",
-    "ru": "Мельница стоит у реки с третьего мая. Никто не знает, когда её закроют, потому что хозяин уехал в Москву.",
-    "uk": "Млин стоїть біля річки з третього травня. Ніхто не знає, коли його зачинять, бо господар поїхав до Києва.",
-    "ja": "水車小屋は五月三日から川のほとりに立っています。いつ閉まるのかは、だれも知りません。",
-    "ko": "물레방아는 오월 삼일부터 강가에 서 있다. 언제 닫을지는 아무도 모른다. 주인이 서울로 떠났기 때문이다.",
-    "zh": "水车从五月三日起就在河边。没有人知道它什么时候会关，因为主人已经到北京去了，他的家人也不在。",
-    "zh-tw": "水車從五月三日起就在河邊。沒有人知道它什麼時候會關，因為主人已經到臺北去了，他的家人也不在。",
-}
-ENCODINGS = {
-    **dict.fromkeys(("de", "pt"), "cp1252 mac_roman cp850"),
-    **dict.fromkeys(("pl", "cs"), "cp1250 iso8859-2 cp852"),
-    "tr": "cp1254 cp857",
-    "el": "cp1253 iso8859-7 cp737",
-    "ru": "cp1251 koi8-r iso8859-5 cp866 mac_cyrillic",
-    "uk": "cp1251 koi8-u",
-    "ja": "shift_jis euc_jp iso2022_jp",
-    "ko": "euc_kr cp949",
-    "zh": "gb2312 gbk gb18030",
-    "zh-tw": "big5 big5hkscs gb18030",
-}
-FILES = [(language, encoding) for language, names in ENCODINGS.items() for encoding in names.split()]
+TABLE = tomllib.loads(Path(__file__).with_name("encodings.toml").read_text(encoding="utf-8"))
+TEXTS = TABLE["texts"]
+FILES = [(language, encoding) for language, names in TABLE["encodings"].items() for encoding in names.split()]
 
 
 @pytest.mark.parametrize("content", [PROSE.encode(name) for name in ("utf-8", "utf-8-sig", "utf-16", "cp1252")])
@@ -99,10 +76,7 @@ def extract(folder: Path, *flags: str) -> tuple[list[str], dict[str, int]]:
 
 @pytest.mark.parametrize(
     ("flags", "expected", "skipped"),
-    [
-        (["--encoding", "euc_kr"], ["a", "ko"], {"not in euc_kr": 1}),
-        ([], ["a"], {UNKNOWN: 2}),
-    ],
+    [(["--encoding", "euc_kr"], ["a", "ko"], {"not in euc_kr": 1}), ([], ["a"], {UNKNOWN: 2})],
 )
 def test_the_job_counts_what_it_cannot_read(
     tmp_path: Path, flags: list[str], expected: list[str], skipped: dict[str, int]

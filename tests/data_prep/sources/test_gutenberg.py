@@ -1,9 +1,13 @@
 """Of Project Gutenberg's files of all times only the book is left."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from data_prep.sources.books import book_to_prose
 
+BOOKS = tomllib.loads(Path(__file__).with_name("books.toml").read_text(encoding="utf-8"))
 SHORT = "It was so, and the river ran on.\n\nAnd so it stayed for a year."
 LONG = "\n\n".join(["It was so, and the river ran on to the sea as it does."] * 60)
 LICENCE = "\n\n".join(["You may copy it, give it away or re-use it under the terms of the licence."] * 140)
@@ -42,22 +46,7 @@ def test_two_works_in_a_file(first: str, second: str) -> None:
     assert book_to_prose(text).split("\n") == LONG.split("\n\n") + SHORT.split("\n\n")
 
 
-CREDITS = [
-    "Produced by A. B. and the Online Distributed Proofreading Team\nat https://www.pgdp.net",
-    "E-text prepared by A. B.",
-    "This eBook was produced by A. B. <a@b.org>",
-    "HTML version by A. B.",
-    "Scanned and proofed by A. B.",
-    "Note: Project Gutenberg also has an HTML version of this file\n      which includes the original illustrations.\n"
-    "      See 12345-h.htm or 12345-h.zip:\n      (http://www.gutenberg.org/files/12345)",
-    "Note: Images of the original pages are available through\n      the library. See https://archive.org/details/x",
-    "Transcriber's Note: Spelling and accents are as in the\noriginal.",
-    "TRANSCRIBER'S NOTES:\n\nSpelling is as in the original.\n\nAccents too, and hyphens.\n\n",
-    "[Transcriber's Note: Spelling is as in the original.\n\nAccents too.]",
-]
-
-
-@pytest.mark.parametrize("blocks", [*([block] for block in CREDITS), CREDITS])
+@pytest.mark.parametrize("blocks", [*([block] for block in BOOKS["credits"]), BOOKS["credits"]])
 def test_the_credits_go(blocks: list[str]) -> None:
     credits = "\n\n".join(blocks)
     assert book_to_prose(f"{HEAD}\n{START}\n\n{credits}\n\n\n{LONG}\n\n{END}\n").split("\n") == LONG.split("\n\n")
@@ -69,15 +58,7 @@ def test_the_transcribers_remarks_at_the_end_go(title: str) -> None:
     assert book_to_prose(f"{START}\n\n{LONG}\n\n\n{remarks}\n\n{END}\n").split("\n") == LONG.split("\n\n")
 
 
-@pytest.mark.parametrize(
-    "begin",
-    [
-        "Note: the river runs on to the sea, and it is cold there.",
-        "The transcriber's notes were lost in the fire of that year.",
-        "Produced in haste, the letter said that he would come.",
-        "This book was lost, and found by the boy after a year.",
-    ],
-)
+@pytest.mark.parametrize("begin", BOOKS["like_credits"])
 def test_a_book_that_begins_like_credits_stays(begin: str) -> None:
     assert book_to_prose(f"{START}\n\n{begin}\n\n{SHORT}\n\n{END}\n").split("\n") == [begin, *SHORT.split("\n\n")]
 

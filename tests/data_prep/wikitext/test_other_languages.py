@@ -63,15 +63,7 @@ def test_the_header_names_the_language(head: str, language: str) -> None:
     assert read_site(head.encode(), "pl").language == "pl"
 
 
-@pytest.mark.parametrize(
-    ("language", "link", "redirect", "number"),
-    [
-        ("th", "ไฟล์:ก", "เปลี่ยนทาง", "1,234,567"),
-        ("uk", "Изображение:А", "перенаправление", "1 234 567"),
-        ("kn", "ಚಿತ್ರ:ಅ", "REDIRECT", "12,34,567"),
-        ("ceb", "Payl:A", "REDIRECT", "1,234,567"),
-    ],
-)
+@pytest.mark.parametrize(("language", "link", "redirect", "number"), RENDERED["mediawiki"])
 def test_the_words_are_those_of_mediawiki(language: str, link: str, redirect: str, number: str) -> None:
     """Written from memory, many of these were missing."""
     site = site_of(language)
@@ -88,14 +80,7 @@ def test_exports_of_two_languages_are_refused(tmp_path: Path) -> None:
         Wikipedia([tmp_path], 1 << 20)
 
 
-@pytest.mark.parametrize(
-    "markup",
-    [
-        *("{{as of|2014}}", "{{inconnu|3|5|1950}}", "{{drapeau|France}}", "{{inconnu|https://a.org}}", "{{inconnu}}"),
-        *("{{inconnu|A.jpg}}", "{{inconnu|FRA}}", "{{inconnu|mot|date=mai}}", "{{inconnu|de}}", "{{harvsp|A|2010}}"),
-        *("{{inconnu|Q42}}", "{{inconnu|mot|titre=Livre}}", f"{{{{inconnu|{'beaucoup de mots ' * 5}}}}}"),
-    ],
-)
+@pytest.mark.parametrize("markup", RENDERED["wordless"])
 def test_templates_without_words_leave_nothing(markup: str) -> None:
     assert to_prose(f"Il vit à Paris {markup} et va à Lyon.", site=site_of("fr")) == "Il vit à Paris et va à Lyon."
 
@@ -112,31 +97,13 @@ def test_a_page_of_prose_is_an_article_whatever_its_template(template: str) -> N
     assert site.lists_meanings("Abc (disambiguation)", f"{page}\n{prose}")
 
 
-@pytest.mark.parametrize(
-    ("code", "link", "section"),
-    [
-        *(("no", "Fil:A", "Referanser"), ("als", "Datei:A", "Weblink"), ("zh-hant", "文件:A", "參考文獻")),
-        *(("nap", "Categurìa:A", "Nutarelle"), ("yo", "Ẹ̀ka:A", "Itokasi"), ("mzn", "رج:A", "دییه لینکون")),
-        *(("bar", "Kategorie:A", "Im Netz"), ("war", "Kaarangay:A", "Mga kasarigan"), ("az", "Fayl:A", "İstinadlar")),
-    ],
-)
+@pytest.mark.parametrize(("code", "link", "section"), RENDERED["small_wikis"])
 def test_other_codes_and_small_wikis(code: str, link: str, section: str) -> None:
     page = f"Abc def ghi. [[{link}]]\n== {section} ==\nJkl mno pqr stu.\n[[{link}]]"
     assert to_prose(page, site=site_of(code)) == "Abc def ghi."
 
 
-@pytest.mark.parametrize(
-    ("markup", "words"),
-    [
-        ("-{zh-hans:计算机;zh-hant:電腦}-", "计算机"),
-        ("-{zh-tw:電腦; zh-hk:電腦 B}-", "電腦"),
-        ("-{zh-cn:甲;zh-tw:乙}-", "甲"),
-        ("-{H|zh-hans:甲;zh-hant:乙}-", ""),
-        ("-{R|甲：乙;丙}-", "甲：乙;丙"),
-        ("-{zh-hans:a-{甲}-b;zh-hant:乙}-", "a甲b"),
-        ("-{open", "-{open"),
-    ],
-)
+@pytest.mark.parametrize(("markup", "words"), RENDERED["variants"])
 def test_variants(markup: str, words: str) -> None:
     assert choose_variants(f"x{markup}y", site_of("zh").variants) == f"x{words}y"
     assert choose_variants(f"[[A|{markup}]]", site_of("zh").variants) == f"[[A|{words}]]"
@@ -147,34 +114,7 @@ def test_a_sentence_without_its_amount_goes(language: str, sentence: str) -> Non
     assert to_prose(f"Abc def ghi. {sentence} Jkl mno pqr.", site=site_of(language)) == "Abc def ghi. Jkl mno pqr."
 
 
-@pytest.mark.parametrize(
-    ("language", "markup", "prose"),
-    [
-        ("is", "[[Skrá:Hús.JPG|thumb|right|Hús við á.]] Húsið stendur við ána.", "Húsið stendur við ána."),
-        ("fr", "La ville.{{inconnu|Smith 2010}}", "La ville."),  # a reference follows its word without a blank
-        ("fr", "La ville est grande. {{inconnu|Smith}}", "La ville est grande."),
-        ("fr", "Les parties : une ; deux, et « trois ». Non ?", "Les parties : une ; deux, et « trois ». Non ?"),
-        ("fr", "La ville ({{inconnu|Ville}}) est grande.", "La ville (Ville) est grande."),
-        ("fr", "Le nom d'{{inconnu|un mot}} est long.", "Le nom d'un mot est long."),
-        ("de", "Im Katalog {{DNB|457036427}} steht das Buch.", "Im Katalog steht das Buch."),
-        ("de", f"{ABC}\n== Sekundärliteratur ==\n* Anna Schmidt: Das Leben. Verlag, Berlin 1990.\n", ABC),
-        ("en", "Of the 10 <ref>A</ref> people there, two stay.", "Of the 10 people there, two stay."),
-        ("en", "They see it.<ref>A</ref> People come.", "They see it. People come."),
-        ("en", "{{#invoke:Box|x}}\nIt is a river.", "It is a river."),
-        ("en", "{{Population box|{{#expr:1+1}}}}\nIt is a river.", "It is a river."),
-        ("en", "It is big{{cite web|title={{#expr:1+1}}}} and old.", "It is big and old."),
-        ("ja", "ベルリン（Berlin、{{IPA-de|x}}、伯林）は首都である。", "ベルリン（Berlin、伯林）は首都である。"),
-        ("ja", "ベルリン（{{IPA-de|x}}、伯林）は首都である。", "ベルリン（伯林）は首都である。"),
-        ("ja", "ベルリン（{{Flagicon|X}}、伯林、{{efn|x}}）は首都である。", "ベルリン（伯林）は首都である。"),
-        ("ja", "柏林（英語：{{IPA|x}}，德語：柏林）是首都，很大。", "柏林（英語，德語：柏林）是首都，很大。"),
-        ("ja", "都市、{{IPA-de|x}}、首都である。", "都市、首都である。"),
-        ("hi", "यह क्‍ष का एक रूप है।", "यह क्‍ष का एक रूप है।"),  # the joiner is part of a word
-        *(
-            (language, f"{ABC}\n== {title} ==\nJkl mno pqr stu.\n== Xyz ==\nVwx yza bcd.", f"{ABC}\nVwx yza bcd.")
-            for language, title in (("it", "Note"), ("bg", "Бележки"), ("pt", "Ligações externas"), ("ko", "각주"))
-        ),
-    ],
-)
+@pytest.mark.parametrize(("language", "markup", "prose"), RENDERED["foreign"])
 def test_a_sentence_that_lacks_no_amount_stays(language: str, markup: str, prose: str) -> None:
     assert to_prose(markup, site=site_of(language)) == prose
 

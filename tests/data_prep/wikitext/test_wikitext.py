@@ -100,58 +100,20 @@ def test_small_and_broken_pages(markup: str, prose: str) -> None:
 PROSE = "The town lies on a river and has a bridge."
 
 
-@pytest.mark.parametrize(
-    ("other", "stays"),
-    [
-        ("* Smith, John (1990). The history of the old town. Norton.", False),
-        ("* Smith, J. & Jones, A. B. (1990). The history of the old town.", False),
-        ("* Smith, Anna. The history of the old town. New York: Norton, 1990.", False),
-        ("* The history of the old town by Anna Smith. ISBN 0-306-40615-2.", False),
-        ("'''The early years of the town'''", False),
-        ("'''The early years of the town''':", False),
-        ("* Smith, the mayor of the town, built a bridge in 1990 and a school.", True),
-        ("* In 1990 (2000 in some sources) the bridge was built by the town.", True),
-        ("'''The early years of the town''' were poor.", True),
-        ("'''The early years of the town were poor.'''", True),
-    ],
-)
+@pytest.mark.parametrize(("other", "stays"), RENDERED["prose"])
 def test_what_is_no_prose_goes(other: str, stays: bool) -> None:
     first, *between, last = to_prose(f"{PROSE}\n\n{other}\n\n{PROSE}").split("\n")
     assert (first, last, len(between)) == (PROSE, PROSE, stays)
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        *("{|\n| a\n{{end}}", "{|\n| a\n{{S-end}}", "{|\n| a\n{{Tabelle Ende}}", "{|\n| a\n{{fin de tableau}}"),
-        *("{|\n| a\n{{конец таблицы}}", "<table><tr><td>a</td></tr></table>", "{|\n{|\n| b\n|}\n| a\n|}"),
-        *("{|\n| a\n== H ==\nThis is inside.\n|}", "{|\n{{col-begin}}\nThis is a.\n{{col-end}}\nThis is b.\n|}"),
-        *(
-            "{{hidden|T|\n{|\n|a\n|}}}",
-            "{{a|{{hidden|T|\n{|\n|a\n|}}}}}",
-            "{{infobox\n|a=1\n|}}",
-            "{{infobox\n|a={{{b\n|}}}\n}}",
-        ),
-        *("{{{!}} class=x\n{{!}} a\n{{!}}}", "{{(!}}\n{{!}} a\n{{!)}}"),
-    ],
-)
+@pytest.mark.parametrize("table", RENDERED["tables"])
 def test_tables_end_in_many_ways(table: str) -> None:
     losses: list[str] = []
     assert to_prose(f"It is one.\n{table}\n\nIt is two.", losses=losses).split("\n") == ["It is one.", "It is two."]
     assert not losses
 
 
-@pytest.mark.parametrize(
-    ("markup", "prose"),
-    [
-        ("{|\n| a\nThis is lost.\n== H ==\nIt is two.", "It is two."),
-        ("<table><tr><td>a\nThis is lost.\n=== H ===\nIt is two.", "It is two."),
-        ("{|\n| a\n{|\n| b\n|}\nThis is lost.\n== H ==\nIt is two.", "It is two."),
-        ("{|\n{|\n{{x|\n== H ==\nIt is two.\n{|\n| c\n== I ==\nIt is three.", "It is two.\nIt is three."),
-        ("{{hidden|\n{|\n| a\n|}}\nIt is two.", "It is two."),
-        ("{|\n| a\nThis is lost.", ""),
-    ],
-)
+@pytest.mark.parametrize(("markup", "prose"), RENDERED["unclosed"])
 def test_an_unclosed_table_ends_at_a_heading_and_is_reported(markup: str, prose: str) -> None:
     losses: list[str] = []
     assert to_prose(markup, losses=losses) == prose
