@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,23 +26,17 @@ def parser() -> Parser:
 
 
 def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def read() -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/a/b")
-
-    def refuse() -> None:
-        raise UserError("no; do this")
+    def fail(error: Exception) -> None:
+        raise error
 
     assert in_one_line(lambda: 75) == 75
     assert in_one_line(lambda: None) == 0
-    assert [in_one_line(read), in_one_line(refuse)] == [2, 2]
+    for mistake in (PermissionError(errno.EACCES, "Permission denied", "/a/b"), UserError("no; do this")):
+        assert in_one_line(partial(fail, mistake)) == 2
     said = capsys.readouterr().err
     assert said == "error: /a/b: Permission denied; make it accessible, or choose another place\nerror: no; do this\n"
-
-    def fail() -> None:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-
     with pytest.raises(OSError, match="Bad file descriptor"):
-        in_one_line(fail)
+        in_one_line(partial(fail, OSError(errno.EBADF, "Bad file descriptor")))
 
 
 @pytest.mark.parametrize("command", ["pipeline.plan --help", "data_prep --help"])

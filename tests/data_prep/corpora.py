@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -19,7 +18,7 @@ import tokenizers
 from data_prep.corpus import documents as d
 from data_prep.corpus.documents import Document
 from data_prep.text.normalize import normalize
-from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, SentencePieceVocabulary
+from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, USER_SYMBOLS, SentencePieceVocabulary
 
 ROOT = Path(__file__).resolve().parents[2]
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "né", "pir", "qua", "ros", "shu", "ter")
@@ -45,26 +44,15 @@ def read_documents(directories: Iterable[Path], split: str = "train") -> list[Do
     ]
 
 
-def train_pieces(path: Path, lines: Iterable[str], size: int, rule: str, symbols: Sequence[str], **more: Any) -> Path:
-    """Trains a vocabulary with a normalisation of SentencePiece's own, which the project never does, into `path`."""
-    written = io.BytesIO()
+def train_pieces(lines: Iterable[str], size: int, rule: str) -> bytes:
+    """Trains a vocabulary with a normalisation of SentencePiece's own, which the project never does."""
+    written, ids = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
+    pieces = {"control_symbols": list(SPECIAL_PIECES[2:]), "user_defined_symbols": list(USER_SYMBOLS)}
+    how = {"normalization_rule_name": rule, "character_coverage": 0.999, "num_threads": 1, "minloglevel": 2}
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=map(normalize, lines),
-        model_writer=written,
-        model_type="unigram",
-        vocab_size=size,
-        normalization_rule_name=rule,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=list(SPECIAL_PIECES[2:]),
-        user_defined_symbols=list(symbols),
-        minloglevel=2,
-        **more,
+        sentence_iterator=map(normalize, lines), model_writer=written, vocab_size=size, **ids, **pieces, **how
     )
-    path.write_bytes(SentencePieceVocabulary(written.getvalue()).serialized)
-    return path
+    return SentencePieceVocabulary(written.getvalue()).serialized
 
 
 def make_sentences(count: int, seed: int = 0) -> list[str]:

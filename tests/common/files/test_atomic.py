@@ -3,6 +3,8 @@
 import errno
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,24 +14,16 @@ from common.files import atomic
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """What this thread called os.fsync and os.replace with: ("fsync" or "rename", whether it is a directory)."""
+    """What this thread called os.fsync and os.replace with: ("fsync" or "replace", whether it is a directory)."""
     calls: list[tuple[str, bool]] = []
-    fsync, replace = os.fsync, os.replace
 
-    def record(name: str, path: str | Path) -> None:
+    def record(name: str, place: str, call: Callable[..., None], first: object, *others: Path) -> None:
         if threading.current_thread() is threading.main_thread():  # another one may end an earlier test's work
-            calls.append((name, os.path.isdir(path)))
+            calls.append((name, os.path.isdir(place.format(first))))
+        call(first, *others)
 
-    def record_fsync(descriptor: int) -> None:
-        record("fsync", f"/proc/self/fd/{descriptor}")
-        fsync(descriptor)
-
-    def record_replace(source: Path, target: Path) -> None:
-        record("rename", source)
-        replace(source, target)
-
-    monkeypatch.setattr(atomic.os, "fsync", record_fsync)
-    monkeypatch.setattr(atomic.os, "replace", record_replace)
+    for name, place in (("fsync", "/proc/self/fd/{}"), ("replace", "{}")):
+        monkeypatch.setattr(atomic.os, name, partial(record, name, place, getattr(os, name)))
     return calls
 
 
@@ -37,7 +31,7 @@ def test_a_file_is_synced_before_its_rename_and_its_directory_after_it(
     tmp_path: Path, synced: list[tuple[str, bool]]
 ) -> None:
     atomic.write_text(tmp_path / "file", "content")
-    assert synced == [("fsync", False), ("rename", False), ("fsync", True)]
+    assert synced == [("fsync", False), ("replace", False), ("fsync", True)]
     assert (tmp_path / "file").read_text() == "content"
 
 

@@ -1,5 +1,6 @@
 """`extract`: equal bytes on any number of ranks and after a kill, the split, and mistakes in one line."""
 
+import itertools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.corpus.documents import read_manifest
+from data_prep.corpus.documents import SPLITS, read_manifest
 from tests.data_prep import corpora
 from tests.data_prep.foreign_pages import WIKIS, export
 
@@ -33,29 +34,19 @@ def lines(tmp_path: Path) -> Path:
 SMALL_UNITS = ("--id-field", "id", "--held-out", "0.1", "--unit-megabytes", "1")
 
 
-@pytest.mark.slow
-def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) -> None:
-    run("jsonl", [lines], tmp_path / "alone", *SMALL_UNITS)
-    command = ["-m", "data_prep", "extract", "--source", "jsonl", "--input", lines, "--out", tmp_path / "three"]
-    result = corpora.run([*command, *SMALL_UNITS], ranks=3)
-    assert result.returncode == 0, result.stderr
-    assert corpora.contents(tmp_path / "three") == corpora.contents(tmp_path / "alone")
-    assert len(corpora.contents(tmp_path / "alone")) == 7 * 2 + 1  # documents.json
-    read = [d.id for split in ("train", "held_out") for d in corpora.read_documents([tmp_path / "alone"], split)]
-    assert sorted(read) == sorted(f"r{index}" for index in range(7000))
-
-
 def test_validation_is_a_third_split(lines: Path, tmp_path: Path) -> None:
     run("jsonl", [lines], tmp_path / "three", *SMALL_UNITS, "--validation", "0.2")
     run("jsonl", [lines], tmp_path / "two", *SMALL_UNITS)
-    read = {
-        (out, split): {d.id for d in corpora.read_documents([tmp_path / out], split)}
-        for out, splits in (("three", ("train", "held_out", "validation")), ("two", ("train", "held_out")))
-        for split in splits
-    }
-    assert read["three", "held_out"] == read["two", "held_out"]
-    assert read["three", "validation"] == read["two", "train"] - read["three", "train"]
-    assert len(read["three", "validation"]) > 1000
+    three, two = (
+        {split: [d.id for d in corpora.read_documents([tmp_path / out], split)] for split in SPLITS}
+        for out in ("three", "two")
+    )
+    assert three["held_out"] == two["held_out"]
+    assert set(three["validation"]) == {*two["train"]} - {*three["train"]}
+    assert len(three["validation"]) > 1000
+    for read in (three, two):
+        assert sorted(itertools.chain(*read.values())) == sorted(f"r{index}" for index in range(7000))
+    assert len(corpora.contents(tmp_path / "two")) == 7 * 2 + 1  # documents.json
     with pytest.raises(UserError, match="leave nothing to train on"):
         run("jsonl", [lines], tmp_path / "none", "--held-out", "0.5", "--validation", "0.5")
 
@@ -105,23 +96,17 @@ def interrupt(*arguments: object) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--source", "books", "--input", "nothing"], "nothing does not exist"),
-        (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is no MediaWiki export"),
-        (["--source", "books", "--input", "noise.txt"], r"--input holds no document \(skipped 1 not a text file\)"),
-        (
-            ["--source", "text", "--input", "e.txt", "--encoding", "ascii"],
-            r"\(skipped 1 not in ascii\); check --encoding",
-        ),
-        (
-            ["--source", "jsonl", "--input", "a.jsonl", "--text-field", "b"],
-            r"\(skipped 1 no text\); check --text-field",
-        ),
-        (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out: 1 is not at least 0 and below 1"),
-        (["--source", "books", "--input", "a.txt", "--id-field", "x"], "--id-field means nothing to --source books"),
-        (["--source", "books", "--input", "large.txt"], r"large\.txt has 65 MB, more than one book; split it"),
+        ("books --input nothing", "nothing does not exist"),
+        ("wikipedia --input a.txt", r"a\.txt is no MediaWiki export"),
+        ("books --input noise.txt", r"--input holds no document \(skipped 1 not a text file\)"),
+        ("text --input e.txt --encoding ascii", r"\(skipped 1 not in ascii\); check --encoding"),
+        ("jsonl --input a.jsonl --text-field b", r"\(skipped 1 no text\); check --text-field"),
+        ("books --input a.txt --held-out 1", "--held-out: 1 is not at least 0 and below 1"),
+        ("books --input a.txt --id-field x", "--id-field means nothing to --source books"),
+        ("books --input large.txt", r"large\.txt has 65 MB, more than one book; split it"),
     ],
 )
-def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str) -> None:
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("It is a text.")
     (tmp_path / "e.txt").write_text("It is a café.", encoding="utf-8")
@@ -129,7 +114,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[s
     (tmp_path / "noise.txt").write_bytes(bytes(100))
     (tmp_path / "large.txt").write_bytes(bytes(65 << 20))
     with pytest.raises(UserError, match=message):
-        main(["extract", *flags, "--out", "out"])
+        main(["extract", "--source", *flags.split(), "--out", "out"])
     assert not (tmp_path / "out").exists()
 
 

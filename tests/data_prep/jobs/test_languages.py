@@ -1,22 +1,17 @@
-"""From an export to shards and ids, in Japanese: each job hands the language and the normalisation on."""
+"""From an export to shards, in Japanese: each job hands the language and the normalisation on."""
 
 import json
 from pathlib import Path
 
 import pytest
-import transformers
 
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.format.shards import open_shards
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
-from data_prep.text.tokenizer_json import tokenizer_files
-from data_prep.text.vocabulary import UNK_ID
-from model import AlbertForPreTraining, huggingface
 from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
-from tests.model.examples import tiny_config
 
 COPIES = 20
 ENGLISH = Wiki("en", ("Media", "Special", "User", "File", "Template", "Category"), "It is one. It is two.", "", "", ())
@@ -35,7 +30,7 @@ def make_vocabulary(out: Path, *documents: Path, size: int, flags: tuple[str, ..
     return out
 
 
-def test_from_an_export_to_ids(tmp_path: Path) -> None:
+def test_from_an_export_to_shards(tmp_path: Path) -> None:
     wiki = next(wiki for wiki in WIKIS if wiki.language == "ja")
     documents = extract(wiki, tmp_path)
     flags = ("--keep-case", "--keep-accents")
@@ -64,14 +59,6 @@ def test_from_an_export_to_ids(tmp_path: Path) -> None:
     expected = [token for ids in encoded for token in ids]
     assert rows.row(0).tokens[: len(expected)].tolist() == expected
     assert [vocabulary.decode(ids) for ids in encoded] == normalised
-
-    export = tmp_path / "export"
-    model = AlbertForPreTraining(tiny_config(vocab_size=len(vocabulary)))
-    huggingface.save(model, export, tokenizer_files(vocabulary, model.config.max_position_embeddings))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
-    found = tokenizer(list(wiki.sentences), add_special_tokens=False)["input_ids"]
-    assert [token for ids in found for token in ids] == expected
-    assert UNK_ID not in expected
 
 
 def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

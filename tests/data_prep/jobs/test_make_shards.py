@@ -18,7 +18,6 @@ from data_prep.format.pairs import max_pairs
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
 from data_prep.text.sentences import split_sentences
-from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
 
 
@@ -35,13 +34,9 @@ def command(documents: Path, vocabulary: Path, out: Path) -> list[str | Path]:
 
 @pytest.mark.parametrize(("length", "options"), [(64, ()), (128, ("--no-pack",))])
 def test_the_pairs_of_a_document_are_its_text(
-    documents_directory: Path,
-    vocabulary_file: Path,
-    vocabulary: Vocabulary,
-    tmp_path: Path,
-    length: int,
-    options: tuple,
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path, length: int, options: tuple[str, ...]
 ) -> None:
+    vocabulary = load_vocabulary(vocabulary_file)
     rows = make(documents_directory, vocabulary_file, tmp_path / "set", "--max-seq-length", str(length), *options)
     pairs = defaultdict(list)
     most = max_pairs(length) if not options else 1
@@ -77,13 +72,10 @@ def test_the_pairs_of_a_document_are_its_text(
     assert not pairs
     assert {file.name for file in rows.manifest.files} | {"manifest.json"} == set(os.listdir(tmp_path / "set"))
     assert load_vocabulary(tmp_path / "set").sha256 == rows.manifest.vocabulary_sha256 == vocabulary.sha256
-    counts = rows.manifest.counts
-    assert counts.documents == 120
-    assert counts.documents_left_out == left_out
-    assert counts.rows == len(rows)
+    counts, pairs_in_rows = rows.manifest.counts, [len(row.documents) for row in rows]
+    assert (counts.documents, counts.documents_left_out, counts.rows) == (120, left_out, len(rows))
     assert counts.tokens == sum(len(row.tokens) for row in rows)
-    assert counts.pairs == sum(len(row.documents) for row in rows)
-    assert counts.max_pairs_in_row == max(len(row.documents) for row in rows)
+    assert (counts.pairs, counts.max_pairs_in_row) == (sum(pairs_in_rows), max(pairs_in_rows))
     assert counts.fill == pytest.approx(used / (len(rows) * length))
     if not options:
         assert counts.fill > 0.92  # spans end before words, which have many of 400 pieces
@@ -109,18 +101,11 @@ def test_what_is_left_out_is_counted_and_a_set_without_rows_is_refused(
 
 
 def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_not_continued(
-    documents_directory: Path,
-    vocabulary_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, begun = tmp_path / "set", tmp_path / "begun"
     make(documents_directory, vocabulary_file, out)
     before = corpora.contents(out)
-    capsys.readouterr()
-    make(documents_directory, vocabulary_file, out)
-    assert "nothing to do" in capsys.readouterr().out
     for words in ("--seed 1", "--min-tokens 1", "--short-seq-prob 1", "--max-seq-length 16", "--dedup exact"):
         name, value = words[2:].replace("-", "_").split()
         with pytest.raises(UserError, match=rf"{name} is \S+ there, '?{value}\S* was asked for"):
@@ -140,22 +125,17 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
     assert corpora.contents(out) == before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--max-seq-length", "15"], "15 is not from 16 to 65535"),
-        (["--documents", "nowhere"], "nowhere is not a directory"),
-        (["--vocab", "nowhere.model"], r"cannot read the vocabulary: nowhere\.model does not exist"),
-        (["--split", "held_out"], "no held_out split"),
-        (["--against", "nowhere"], "--dedup is none; add"),
-    ],
-)
-def test_mistakes(
-    documents_directory: Path, vocabulary_file: Path, tmp_path: Path, options: list[str], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        make(documents_directory, vocabulary_file, tmp_path / "set", *options)
-    assert not (tmp_path / "set").exists()
+def test_mistakes(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
+    for options, message in (
+        ("--max-seq-length 15", "15 is not from 16 to 65535"),
+        ("--documents nowhere", "nowhere is not a directory"),
+        ("--vocab nowhere.model", r"cannot read the vocabulary: nowhere\.model does not exist"),
+        ("--split held_out", "no held_out split"),
+        ("--against nowhere", "--dedup is none; add"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make(documents_directory, vocabulary_file, tmp_path / "set", *options.split())
+        assert not (tmp_path / "set").exists()
 
 
 @pytest.mark.slow

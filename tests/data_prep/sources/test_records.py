@@ -172,24 +172,16 @@ def test_where_of_no_field_names_those_that_there_are(tmp_path: Path, form: str)
 )
 def test_a_bad_line_is_skipped_but_for_the_first(tmp_path: Path, suffix: str, line: str, reason: str) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
-
-    def write(*lines: str) -> None:
-        content = "".join(f"{line}\n" for line in lines).encode()
-        path.write_bytes(gzip.compress(content) if suffix else content)
-
-    write('{"text": "é"}', line, '{"text": "It is so."}')
+    path.write_bytes(PACKERS[suffix](f'{{"text": "é"}}\n{line}\n{{"text": "It is so."}}\n'.encode()))
     for unit_bytes in (8, 1 << 20):
         assert read(path, Fields(), unit_bytes) == [
             Document(f"a.jsonl{suffix}:0", "", "é"),
             Skipped(f"a.jsonl{suffix}:15", reason),
             Document(f"a.jsonl{suffix}:{16 + len(line)}", "", "It is so."),
         ]
-    write("", line, '{"text": "é"}')
-    fault = (
-        "(no field|field) 'text'.*; choose"
-        if "field" in reason and line[0] == "{"
-        else f"{reason}; check --input, --source and"
-    )
+    path.write_bytes(PACKERS[suffix](f'\n{line}\n{{"text": "é"}}\n'.encode()))
+    is_of_field = "field" in reason and line[0] == "{"
+    fault = "(no field|field) 'text'.*; choose" if is_of_field else f"{reason}; check --input, --source and"
     with pytest.raises(UserError, match=rf"a\.jsonl{suffix}, line 2: {fault} --text-field"):
         Records([path], Fields(), 1 << 20)
 
@@ -281,14 +273,14 @@ def test_a_record_without_end_is_skipped_and_never_held(
     monkeypatch.setattr("data_prep.sources.opening.MAX_TEXT_BYTES", 1000)
     short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
     path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(gzip.compress(short + long + short) if suffix else short + long + short)
+    path.write_bytes(PACKERS[suffix](short + long + short))
     for unit_bytes in (1 << 20, 1 << 24):
         source = Records([path], Fields(), unit_bytes)
         found = [item for unit in source.units for item in source.read(unit)]
         assert [type(item) for item in found] == [Document, Skipped, Document]
         assert found[1] == Skipped(f"a.jsonl{suffix}:{len(short)}", "too long")
         assert source.consumed == len(short + long + short)
-    path.write_bytes(gzip.compress(long) if suffix else long)
+    path.write_bytes(PACKERS[suffix](long))
     with pytest.raises(UserError, match="line 1: too long"):
         Records([path], Fields(), 1 << 24)
 

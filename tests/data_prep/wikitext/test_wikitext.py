@@ -33,67 +33,8 @@ def test_templates_in_other_languages(language: str, markup: str, words: str) ->
     assert to_prose(f"Abc def ghi {markup} jkl mno.", site=site_of(language)) == f"Abc def ghi {words} jkl mno."
 
 
-PAGE = """{{Infobox town
-| name = Town
-| population = {{formatnum:1000}}
-}}
-[[File:Town.jpg|thumb|The [[town]].]]
-'''Town''' is a town.<ref>{{cite web|url=http://x.org|title=T}}</ref>
-It lies on a river.
-{| class="wikitable"
-|-
-! Year !! People
-|-
-| 1900 || {| nested
-| 5
-|}
-|}
-
-== History ==
-{{main|History of Town}}
-It was founded in [[1200]]; the text says:
-{{quote|We came, and we saw the river.|A founder}}
-<gallery>
-File:A.jpg|A picture
-</gallery>
-* A short item
-* This item of the list is a whole sentence.
-: An indented remark that is a sentence as well.
-; Term : definition
-
-=== Notes ===
-# Not kept, although it is a sentence of words.
-==== Below the notes ====
-Nor is this one here.
-=== Today ===
-It thrives.
-
-== See also ==
-* [[River]]
-== References ==
-{{reflist}}
-Nothing of this is left.
-== Economy ==
-There is trade. __NOTOC__
-[[Category:Towns]]
-[[fr:Ville]]
-"""
-
-
-def test_a_page() -> None:
-    assert to_prose(PAGE).split("\n") == [
-        "Town is a town. It lies on a river.",
-        "It was founded in 1200; the text says:",
-        "We came, and we saw the river.",
-        "This item of the list is a whole sentence.",
-        "An indented remark that is a sentence as well.",
-        "It thrives.",
-        "There is trade.",
-    ]
-
-
 @pytest.mark.parametrize(("markup", "prose"), RENDERED["pages"])
-def test_small_and_broken_pages(markup: str, prose: str) -> None:
+def test_pages(markup: str, prose: str) -> None:
     assert to_prose(markup) == prose
 
 
