@@ -18,8 +18,7 @@ PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 
 N = TypeVar("N", int, float)
-MAX_NUMBER = 10**9
-"""The largest number of steps, GPUs or anything else that is counted. Larger ones are mistakes."""
+MAX_NUMBER = 10**9  # the largest number of steps, GPUs or anything else that is counted. Larger ones are mistakes.
 
 
 def bounded(read: Callable[[str], N], name: str, accepts: Callable[[N], bool], bounds: str) -> Callable[[str], N]:

@@ -12,10 +12,8 @@ from types import TracebackType
 from common import PREFIX
 from common.errors import UserError
 
-CONSOLE_SCRIPT = "albert"
-"""The command that an installed wheel has."""
-INTERRUPTED = "interrupted\n"
-"""What is printed for Ctrl-C if nothing catches the KeyboardInterrupt."""
+CONSOLE_SCRIPT = "albert"  # the command that an installed wheel has
+INTERRUPTED = "interrupted\n"  # what is printed for Ctrl-C if nothing catches the KeyboardInterrupt
 
 
 def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | None = None) -> int:

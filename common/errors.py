@@ -2,8 +2,7 @@
 
 from common.text import printable, without_secrets
 
-MAX_CHARACTERS = 2000
-"""Of a message: it may quote a value of any length."""
+MAX_CHARACTERS = 2000  # of a message: it may quote a value of any length
 
 
 class UserError(ValueError):

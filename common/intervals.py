@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Interval = tuple[float, float]
-Z = 1.959964
-"""The 97.5 % quantile of the normal distribution: 95 % of it lie within Z standard deviations of the mean."""
+Z = 1.959964  # the 97.5 % quantile of the normal distribution: 95 % of it lie within Z standard deviations of the mean
 RESAMPLES = 2000
 
 

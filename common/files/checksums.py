@@ -69,13 +69,10 @@ def write_manifest(path: Path, manifest: Any, **layout: Any) -> None:
 
 
 def read_manifest(path: Path, job: str, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str) -> Kind:
-    """Reads a manifest, which is the JSON of a `kind` with "format_version", "files" and its own "xxh3_128".
+    """Reads a manifest of a `job`: the JSON of a `kind` with "format_version", "files" and its own "xxh3_128".
 
-    Args:
-        job: of data_prep, that writes such manifests.
-        version: the format version that this program reads.
-        listed: matches the names of the files that it may list.
-        remedy: end of the message if the manifest is missing, damaged, of another version, or lists another file.
+    UserError, ending with `remedy`: it is missing, damaged, of another version, or lists a file that does not fit
+    `listed`.
     """
     if not path.is_file():
         problem = f"has no {path.name}" if path.parent.is_dir() else "is not a directory"

@@ -21,8 +21,7 @@ from common.errors import UserError
 T = TypeVar("T")
 Extra = Literal["forbid", "ignore"]
 
-MAX_BYTES = 256 << 20
-"""No JSON file of this project is larger: a manifest of 100,000 shards has 20 MB."""
+MAX_BYTES = 256 << 20  # no JSON file of this project is larger: a manifest of 100,000 shards has 20 MB
 
 Count = Annotated[int, Interval(ge=0, lt=2**63)]
 Positive = Annotated[int, Interval(ge=1, lt=2**63)]

@@ -16,10 +16,8 @@ from filelock import FileLock, Timeout
 from common.errors import UserError
 from common.files.places import cannot_write
 
-LOCK = ".lock"
-"""The name of the lock inside a directory that a command works in."""
-WAIT_SECONDS = 60.0
-"""How long a command waits for another that only moves its finished files into place."""
+LOCK = ".lock"  # the name of the lock inside a directory that a command works in
+WAIT_SECONDS = 60.0  # how long a command waits for another that only moves its finished files into place
 _LINE = re.compile(r"(?:(\S+) (\d+)\n)?")
 """All that a lock's file holds: host and process; nothing before its holder has written them."""
 
@@ -41,13 +39,10 @@ def holding(
     """Holds the lock `path` of `output` in the block. Makes the directory of `path`.
 
     A directory that it has made goes again if the block fails and nothing but the lock is in it. UserError: another
-    process has the lock; or `path` is no lock, or cannot be written.
+    process has the lock for longer than `seconds`; or `path` is no lock, or cannot be written.
 
-    Args:
-        seconds: how long to wait for another process that has the lock.
-        flag: what names `output`.
-        stays: whether the lock's file stays behind. One that was empty may be a person's, and always does.
-        say: called with a line before it waits.
+    stays: whether the lock's file stays behind. One that was empty may be a person's, and always does.
+    say: called with a line before it waits.
     """
     lock, is_empty = FileLock(path), path.is_file() and not path.stat().st_size
     is_new, has_failed = not path.parent.exists(), True

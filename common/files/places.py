@@ -13,8 +13,7 @@ from typing import BinaryIO
 from common.errors import UserError
 
 MAX_NAME_BYTES = 255  # of every file system in use
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a full disk or quota."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # error numbers of a full disk or quota
 
 
 def check_directory(directory: Path, flag: str = "--out") -> None:

@@ -76,9 +76,7 @@ def compare(
 ) -> Comparison:
     """Lists what to compare when `split` of `directories` becomes shards. UserError: a directory is in both lists.
 
-    Args:
-        corpus: the documents that become shards, opened already, so that they are not read again for their checksums.
-        against: directories of documents that have shards.
+    corpus: the documents that become shards, opened already. against: directories of documents that have shards.
     """
     twice = {path.resolve() for path in directories} & {path.resolve() for path in against}
     if twice:

@@ -29,16 +29,12 @@ FORMAT_VERSION = 2
 TRAIN, HELD_OUT, VALIDATION = "train", "held_out", "validation"
 SPLITS = (TRAIN, HELD_OUT, VALIDATION)
 MANIFEST = "documents.json"
-LANGUAGE = "language"
-"""The option that records a language other than English."""
-MAX_EXAMPLES = 5
-"""Names of skipped input that a manifest lists for each reason."""
-LISTED = re.compile(r"(?:train|held_out|validation)-\d{5,}\.parquet")
-"""The names of the files that a manifest lists."""
+LANGUAGE = "language"  # the option that records a language other than English
+MAX_EXAMPLES = 5  # names of skipped input that a manifest lists for each reason
+LISTED = re.compile(r"(?:train|held_out|validation)-\d{5,}\.parquet")  # the names of the files that a manifest lists
 SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 
-_READERS = 8
-"""Threads that check files."""
+_READERS = 8  # threads that check files
 # A row group is closed once it has this many characters of text. A reader holds one row group in memory.
 _ROW_GROUP_CHARACTERS = 4 << 20
 # No dictionary for texts: repeated texts would make a row group smaller than its texts, and work units are cut by that
@@ -155,15 +151,15 @@ def part_name(split: str, index: int) -> str:
     return f"{split}-{index:05d}.parquet"
 
 
+@dataclass
 class PartWriter:
     """A Parquet file that is being written, with one row group in memory. `writing_part` makes it."""
 
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self._writer = writer
-        self._group: list[Document] = []
-        self._characters = 0
-        self.documents = 0
-        self.file: PartFile | None = None  # set when the file is complete
+    _writer: pq.ParquetWriter
+    _group: list[Document] = field(default_factory=list)
+    _characters: int = 0
+    documents: int = 0
+    file: PartFile | None = None  # set when the file is complete
 
     def add(self, document: Document) -> None:
         """Appends a document."""

@@ -81,8 +81,7 @@ class Pairs:
 
 MAX_BACK = 16
 """Tokens by which a cut moves back to the beginning of a word, at most. Text without blanks has longer words."""
-SECTION_SENTENCES = 1024
-"""Sentences in a section: enough that its last span, which may be short, counts little."""
+SECTION_SENTENCES = 1024  # sentences in a section: enough that its last span, which may be short, counts little
 
 
 def span_stops(

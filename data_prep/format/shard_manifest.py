@@ -21,8 +21,7 @@ MANIFEST, DUPLICATES, OVERLAPS = "manifest.json", "duplicates.jsonl", "overlaps.
 LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{'|'.join(map(re.escape, (*VOCABULARY_FILES, DUPLICATES, OVERLAPS)))}")
 """The names of the files that a manifest lists."""
 
-Rows = Annotated[int, Interval(ge=0, lt=2**31)]
-"""Rows of one shard: its offsets are int32."""
+Rows = Annotated[int, Interval(ge=0, lt=2**31)]  # rows of one shard: its offsets are int32
 Length = Annotated[int, Interval(ge=0, le=2**16)]
 """Pieces of a vocabulary, or tokens of a row: both are stored as uint16."""
 

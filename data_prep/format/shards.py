@@ -28,8 +28,7 @@ from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabul
 _UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")
 _TYPES = {name: pa.uint16() for name in _UINT16_COLUMNS} | {"documents": pa.uint32()}
 SCHEMA = pa.schema([pa.field(name, pa.list_(kind), nullable=False) for name, kind in _TYPES.items()])
-MAX_DOCUMENTS = 1 << 32
-"""In a shard set: the number of a document is stored as uint32."""
+MAX_DOCUMENTS = 1 << 32  # in a shard set: the number of a document is stored as uint32
 
 
 def _view(array: pa.Array) -> NDArray[Any]:

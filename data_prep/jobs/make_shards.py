@@ -188,12 +188,10 @@ def make_shard(
     similar: Mapping[int, int],
     duplicates: Sequence[int],
 ) -> ShardRecord:
-    """Writes the shard of one work unit to `path`. Returns its record.
+    """Writes the shard of one work unit, whose documents have `texts` (text, language), to `path`. Returns its record.
 
-    Args:
-        texts: the text and the language of each document.
-        similar, duplicates: documents to leave out, counted from the unit's first one. The others keep their numbers,
-            and so their random numbers.
+    similar, duplicates: documents to leave out, counted from the unit's first one. The others keep their numbers, and
+    so their random numbers.
     """
     removed = dict.fromkeys(similar, "similar_left_out") | dict.fromkeys(duplicates, "duplicates_left_out")
     kept_texts = (("" if number in removed else text, language) for number, (text, language) in enumerate(texts))
@@ -242,9 +240,8 @@ def encode_documents(
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], int]:
     """Splits documents, given as (text, code of its language), into sentences, normalises and encodes them.
 
-    Returns:
-        All tokens, uint16; the number of tokens of each sentence, int64; the number of sentences of each document,
-        int64; and the size of the documents in bytes of UTF-8.
+    Returns all tokens, uint16; the tokens of each sentence, int64; the sentences of each document, int64; and the size
+    of the documents in bytes of UTF-8.
     """
     sentences_per_document: list[int] = []
     text_bytes = 0

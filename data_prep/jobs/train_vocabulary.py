@@ -40,8 +40,7 @@ MAX_SENTENCES = 4_000_000
 BYTES_PER_CHARACTER = 18
 """Memory of the training for each character of the sentences. Measured: 8 for 3 million characters, 16 for 7 and for 11
 million, 16.5 for 108 million."""
-QUIET_SECONDS = 10.0
-"""A training that takes less shows no progress."""
+QUIET_SECONDS = 10.0  # a training that takes less shows no progress
 SUFFIX = ".model"
 
 coverage = bounded(float, "share", lambda share: 0.98 <= share <= 1, "0.98 to 1")

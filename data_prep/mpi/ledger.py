@@ -78,10 +78,8 @@ class Ledger(Generic[Record]):
 def begin_job(output: Path, options: Mapping[str, Any]) -> None:
     """Prepares `output` for a job, or for going on with an unfinished one. For one rank only.
 
-    A run that has not finished any unit is replaced by one with other options, because nothing is lost.
-
-    options: everything that decides what the job writes, as JSON.
-    UserError: `output` holds something else, or an unfinished run with other options.
+    `options` are all that decides what it writes. A run that has not finished any unit is replaced by one with others,
+    because nothing is lost. UserError: `output` holds something else, or an unfinished run with other options.
     """
     options = json.loads(json.dumps(options))
     directory = output / UNITS

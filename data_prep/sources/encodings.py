@@ -14,14 +14,11 @@ UNKNOWN = "in no known encoding (see --encoding and --language)"
 _STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, decoded with "surrogateescape"
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BYTES_OF_JAPANESE = b"\x1b$"
-"""Begins kanji in ISO-2022-JP, all of whose bytes are ASCII."""
+_BYTES_OF_JAPANESE = b"\x1b$"  # begins kanji in ISO-2022-JP, all of whose bytes are ASCII
 _WESTERN = frozenset(["af", "ca", "da", "de", "en", "es", "eu", "fi", "fr", "ga", "gl", "it", "nb", "nl", "pt", "sv"])
 """Languages whose texts are in Windows-1252, or Latin-1, if they are not in UTF-8."""
-_MIN_SHARE = 0.9
-"""Of the characters beyond ASCII that must stand where letters and punctuation of these languages do."""
-_MAX_LETTERS = 0.1
-"""Of the characters of a text that may be letters with accents."""
+_MIN_SHARE = 0.9  # of the characters beyond ASCII that must stand where letters and punctuation of these languages do
+_MAX_LETTERS = 0.1  # of the characters of a text that may be letters with accents
 _LETTERS, _CAPITALS = "àáâãäåæçèéêëìíîïñòóôõöøùúûüœß", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜŒ"
 _PUNCTUATION = "“”„‚‘’‹›«»–—…·•°§¿¡£€©®™†×±½¼¾²³ªº´\xa0\xad"
 # No capital follows a small letter or a sign without a blank (in another encoding it would be a quotation mark), and no
@@ -47,10 +44,9 @@ def check_encoding(name: str | None) -> None:
 
 
 def decode(content: bytes, language: str = ENGLISH, encoding: str | None = None) -> str:
-    """Returns the text of a file; its lines end with "\\n". With `encoding` None, it finds the encoding.
+    """Returns the text of a file; its lines end with "\\n". NotDecodedError: it is no text, or in no known encoding.
 
-    UTF-8 may contain a few bytes of Windows-1252 or Latin-1. NotDecodedError: the content is no text, or its encoding
-    is not known.
+    UTF-8 may contain a few bytes of Windows-1252 or Latin-1.
     """
     if encoding is not None:
         try:

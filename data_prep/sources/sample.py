@@ -64,8 +64,7 @@ LICENCE_MEMBERS = tuple(f"botocore-1.44.5.dist-info/{name}" for name in ("LICENS
 # `digest` of a complete sample.
 SAMPLE_DIGEST = "7c96d64051daafbb3e9588684d243fccdcf0e32efa59a54e497030fcb568bb35"
 
-MIN_CHARACTERS = 200
-"""Documents with less text are left out."""
+MIN_CHARACTERS = 200  # documents with less text are left out
 
 _MIN_PARAGRAPH, _MIN_WORDS = 40, 6  # shorter paragraphs are names and values
 _SERVICE_MEMBER = re.compile(r"botocore/data/([^/]+)/([^/]+)/service-2\.json\.gz")

@@ -22,8 +22,7 @@ _MAX_HEAD_BYTES = 1 << 20  # the header before the first page has a few kB
 _READ_BYTES = 1 << 20
 _BZIP2_HEADER_BYTES = 4  # then comes the first block
 _BZIP2_RATIO = 4  # wikitext shrinks to about a quarter
-MAX_NESTING = 1000
-"""Templates and links inside each other. Pages of Wikipedia have up to some dozens."""
+MAX_NESTING = 1000  # templates and links inside each other. Pages of Wikipedia have up to some dozens.
 _NESTING = re.compile(r"\{\{|\}\}|\[\[|\]\]")
 _PAGE, _PAGE_END = b"<page>", b"</page>"  # neither occurs inside a page, where "<" is "&lt;"
 _EXPORT_NAME = re.compile(r"\.xml\b.*$|\.bz2$")

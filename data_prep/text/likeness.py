@@ -10,8 +10,7 @@ from data_prep.text import closest
 
 _TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _WORD = re.compile(r"[^\s\d.,:;!?()\[\]\"“”„«»।،-]+")
-MIN_LETTERS = 400
-"""A shorter text may look like anything."""
+MIN_LETTERS = 400  # a shorter text may look like anything
 
 
 def other_language(text: str, language: str) -> str | None:

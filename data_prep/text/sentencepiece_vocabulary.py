@@ -27,8 +27,7 @@ USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 CHARACTER_COVERAGE = 0.99995
 COVERAGE_OF_MANY = 0.9995
 """Default share of the characters that are pieces in `_MANY_CHARACTERS`, as SentencePiece's authors recommend."""
-MIN_SIZE = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
-"""Pieces that every vocabulary has, and one more."""
+MIN_SIZE = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1  # pieces that every vocabulary has, and one more
 BYTES = 256
 MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
 # SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
@@ -38,8 +37,7 @@ NEVER_SCORE = -1e4  # far below the sum of scores of any other segmentation of a
 _MANY_CHARACTERS = frozenset(["ja", "ko", "zh", "yue", "wuu", "gan", "lzh"])  # languages written with thousands
 _WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # languages that write none between words
 MAX_REPEATED = 4
-_STAND_IN = "\ue000"
-"""A character of no vocabulary, behind which a part of a word is encoded as it stands."""
+_STAND_IN = "\ue000"  # a character of no vocabulary, behind which a part of a word is encoded as it stands
 
 
 def _are_letters(piece: str) -> bool:

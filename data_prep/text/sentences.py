@@ -54,8 +54,7 @@ _PRIOR = re.compile(r"(?<!\w)(\w{1,2})\.$")
 _VOWELS = frozenset("aeiouyæøœıаеиоуыэюяєіαεηιουω")
 _WITHOUT_STOPS = re.compile(r"[\u0e00-\u109f\u1780-\u17ff]")  # Thai, Lao, Tibetan, Burmese, Khmer
 _NEXT_WORD = re.compile(r"\w*")
-_LOOK_BACK = 40
-"""Characters that are looked at on either side, so that time is linear."""
+_LOOK_BACK = 40  # characters that are looked at on either side, so that time is linear
 _BLANKS = 3  # at most, in the beginning of a sentence that goes on after an abbreviation: "W XIII w. Hesja stała się"
 _WIDE_SPACES = "\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _TO_SPACES = str.maketrans(dict.fromkeys(_WIDE_SPACES, " "))
@@ -65,8 +64,6 @@ MAX_CHARACTERS = 1 << 17
 
 def split_sentences(text: str, language: str = ENGLISH) -> list[str]:
     """Returns the sentences of un-normalised text: stripped, none empty. A line break always ends a sentence.
-
-    language: its code, such as "de".
 
     Non-ASCII white space becomes spaces: sentencex 1.0.32 counts each as one byte, and panics at "J\u00a0.".
     """

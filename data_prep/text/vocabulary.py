@@ -19,13 +19,11 @@ from numpy.typing import NDArray
 from data_prep.text.normalize import Normalization
 
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = range(5)
-MASK = "[MASK]"
-"""The name of the masked piece in every vocabulary."""
+MASK = "[MASK]"  # the name of the masked piece in every vocabulary
 SENTENCEPIECE_FILE, TOKENIZER_FILE, PIECES_FILE = "spiece.model", "tokenizer.json", "vocab.txt"
 VOCABULARY_FILES = (SENTENCEPIECE_FILE, TOKENIZER_FILE, PIECES_FILE)
 """Where a vocabulary is looked for in a directory, in this order."""
-MAX_PIECES = 1 << 16
-"""Token ids are stored as uint16."""
+MAX_PIECES = 1 << 16  # token ids are stored as uint16
 
 
 class TokensWithOffsets(NamedTuple):

@@ -25,8 +25,7 @@ from data_prep.text.vocabulary import TOKENIZER_FILE, SpecialPieces, Vocabulary
 
 UNKNOWN = "[UNK]"
 SPECIAL_PIECES = SpecialPieces(("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]"))
-CONTINUES = "##"
-"""The mark of a piece that continues a word."""
+CONTINUES = "##"  # the mark of a piece that continues a word
 
 CONFIG_FILE = "tokenizer_config.json"
 _CONFIG_KEYS = {

@@ -12,14 +12,12 @@ REMOVED = "\ue000"
 PRONUNCIATION, PRONUNCIATION_END = "\ue001", "\ue002"
 """Stand around a pronunciation. `repair` keeps it in running text and removes it between parentheses."""
 
-PIPE, EQUALS = "\ue003", "\ue004"
-"""Stand for a "|" or "=" that does not separate the arguments of a template."""
+PIPE, EQUALS = "\ue003", "\ue004"  # stand for a "|" or "=" that does not separate the arguments of a template
 
 UNKNOWN_AMOUNT = "\ue007"
 """Stands for an amount that only the wiki's data could tell, or a symbol that is not known. Its sentence is removed."""
 
-HEADING = "\ue008"
-"""Stands where a heading was, for tables without an end."""
+HEADING = "\ue008"  # stands where a heading was, for tables without an end
 
 # The characters of markup, which escape_markup (for <nowiki> and formulas) replaces.
 _MARKUP = "[]{}|='<>*#:;!_~-&"

@@ -29,8 +29,7 @@ _SPELLED_TABLE = re.compile(r"(?P<begin>\{\{(?:\{!|\(!)\}\})|\{\{!(?:\}\}\}(?!\}
 # [[fr:Titre]] is the same article in another language, which the wiki shows in the margin.
 _LANGUAGE_LINK = re.compile(r"\s*(?:[a-z]{2,3}|simple|zh-[a-z-]+|be-x-old|roa-[a-z]+|bat-smg|fiu-vro)\s*:\s*\S")
 _MAX_TABLE_NAME = 40
-UNCLOSED_TABLE = "unclosed table"
-"""What `flatten` reports if text was lost with a table that has no end."""
+UNCLOSED_TABLE = "unclosed table"  # what `flatten` reports if text was lost with a table that has no end
 
 
 def _names_of_tables(key: str) -> re.Pattern[str]:

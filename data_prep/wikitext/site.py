@@ -115,10 +115,8 @@ def read_table(name: str) -> dict[str, Any]:
 
 @functools.cache
 def site_of(language: str, hidden: Iterable[str] = (), namespaces: Iterable[str] = ()) -> Site:
-    """Returns the site of a language. A language without a table has the English words and the header's names.
-
-    hidden, namespaces: the names in the export's header of hidden namespaces, and of all but that of articles.
-    """
+    """Returns the site of a language. One without a table has the English words and the names of the export's header:
+    of hidden namespaces, and of all but that of articles."""
     table, general = read_table("languages.toml"), read_table("mediawiki.toml")
     of_mediawiki = general.get(closest(language, general), {})
     words = of_mediawiki | table.get(closest(language, table), {})
@@ -153,10 +151,9 @@ def _alternatives(names: Iterable[str]) -> str:
 
 
 def read_site(head: bytes, language: str | None = None) -> Site:
-    """Returns the wiki that an export's header describes. head: the export up to its first page.
+    """Returns the wiki of an export, whose `head` is all up to its first page.
 
-    language: its code, if the user gives one; by default the attribute xml:lang of the header, or else the beginning of
-    the database's name if that is a known language, or else English.
+    language: by default that of xml:lang, or else of the database's name if it is a known one, or else English.
     """
     text = head.decode(errors="replace")
     names = {int(key): html.unescape(name) for key, name in _HEADER_NAMESPACE.findall(text) if int(key) != 0}

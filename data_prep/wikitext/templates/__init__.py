@@ -45,10 +45,7 @@ _FEW_WORDS = re.compile(
 
 
 def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str:
-    """Returns what {{content}}, which has nothing nested, shows; REMOVED if it is not part of a sentence.
-
-    before: the text before the template; only its last characters matter.
-    """
+    """Returns what {{content}}, with nothing nested, shows behind `before`; REMOVED if outside of a sentence."""
     head, colon, _ = content.partition(":")
     keyword = head.strip().lower()
     if keyword in _VARIABLES or (colon and keyword in _FUNCTIONS):  # of MediaWiki itself

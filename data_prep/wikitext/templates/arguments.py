@@ -90,8 +90,7 @@ class Arguments:
 
 Renderer = Callable[[Arguments], str]
 """Returns what a reader sees of a template. LookupError, ValueError, ArithmeticError: the arguments are wrong."""
-RENDERERS: dict[str, Renderer] = {}
-"""The functions that `templates.toml` and `languages.toml` name, by their names."""
+RENDERERS: dict[str, Renderer] = {}  # the functions that `templates.toml` and `languages.toml` name, by their names
 
 
 def renders(function: Renderer) -> Renderer:
