@@ -34,12 +34,8 @@ def shard_directory(documents_directory: Path, vocabulary_file: Path, tmp_path_f
     directory = tmp_path_factory.mktemp("shards") / "set"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 100_000)
-        main(
-            [
-                *("shards", "--documents", str(documents_directory), "--vocab", str(vocabulary_file)),
-                *("--out", str(directory), "--max-seq-length", "64"),
-            ]
-        )
+        words = ["shards", "--documents", documents_directory, "--vocab", vocabulary_file, "--out", directory]
+        main([*map(str, words), "--max-seq-length", "64"])
     return directory
 
 

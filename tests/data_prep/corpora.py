@@ -6,8 +6,10 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -139,6 +141,16 @@ def kill(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended with its parent
             one.kill()
     process.communicate()
+
+
+def wait_until(is_so: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+    """Waits until something is so while a process runs, and returns what it is."""
+    deadline = time.monotonic() + 1500
+    while not (value := is_so()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return value
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -1,7 +1,6 @@
 """Jobs that are killed keep finished units, but for `vocab`, which begins again; all end with equal bytes."""
 
 import bz2
-import time
 from pathlib import Path
 
 import pytest
@@ -61,11 +60,7 @@ def test_a_job_that_is_killed_goes_on_and_ends_with_the_bytes_of_one_rank(
     assert units >= 6
     log.unlink()
     process = corpora.start([*command, killed], ranks, UNIT_LOG=str(log), SECONDS_A_UNIT="0.1")
-    deadline = time.monotonic() + 1500
-    while len(begun(log)) < units // 2:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    corpora.wait_until(lambda: len(begun(log)) >= units // 2, process)
     corpora.kill(process)
     result = corpora.run([*command, killed], ranks, UNIT_LOG=str(log))
     assert result.returncode == 0, result.stderr

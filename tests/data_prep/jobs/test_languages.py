@@ -44,9 +44,8 @@ def test_from_an_export_to_shards(tmp_path: Path) -> None:
     assert record["sample"]["sentences"] == COPIES * len(wiki.sentences)
 
     shards = tmp_path / "shards"
-    main(
-        ["shards", "--documents", str(documents), "--vocab", str(model), "--out", str(shards), "--short-seq-prob", "0"]
-    )
+    words = ["shards", "--documents", documents, "--vocab", model, "--out", shards, "--short-seq-prob", 0]
+    main([*map(str, words)])
     rows = open_shards(shards)
     assert (rows.manifest.language, rows.manifest.normalization) == (wiki.language, "nfkc, single spaces")
     assert rows.manifest.counts.sentences == COPIES * len(wiki.sentences)

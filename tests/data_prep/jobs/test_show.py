@@ -48,9 +48,8 @@ def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_sentences_of_documents_are_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.jsonl").write_text(
-        '{"title": "Dr. No", "text": "It is by Dr. No. He was born in 1962.\\nIt ends."}\n{"text": "Two."}\n'
-    )
+    lines = ['{"title": "Dr. No", "text": "It is by Dr. No. He was born in 1962.\\nIt ends."}', '{"text": "Two."}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
     words = ["--source", "jsonl", "--input", str(tmp_path / "a.jsonl"), "--title-field", "title"]
     main(["extract", *words, "--out", str(tmp_path / "documents")])
     capsys.readouterr()

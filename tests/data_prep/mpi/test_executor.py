@@ -105,11 +105,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_reason(tmp_path: Path, kind: st
 
 def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:
     process = corpora.start(["-m", "tests.data_prep.mpi_job", tmp_path, "endless"], ranks=2)
-    deadline = time.monotonic() + 1500
-    while not (records := sorted((tmp_path / ".units").glob("[0-9]*.json"))):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    records = corpora.wait_until(lambda: sorted((tmp_path / ".units").glob("[0-9]*.json")), process)
     os.kill(json.loads(records[0].read_text())["pid"], signal.SIGINT)
     _, err = process.communicate(timeout=1500)
     assert process.returncode == 130

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,9 @@ from tests.model.examples import few_examples, tiny_config
 KINDS = [Normalization(case, accents) for case in (False, True) for accents in (False, True)]
 WITH_BYTES = "bytes"  # pieces that are bytes, and capitals and accents as they are
 OWN_RULE = "nmt_nfkc"  # SentencePiece's own normalisation, which the published vocabulary has
-# What text holds beside plain words.
-HARD_LINES = [
-    "In 1918, the war ended; by 1,234,567 votes (53%) they chose 3.14, 2, and 10,000,.",
-    "``Quoted'' text, 'single' and \"double\", “curly” ‘quotes’ – with dashes—and-hyphens--too.",
-    "£5.00 or €7 (about $6) for non-union, ex-president's A.B.C. (1990–2000) ...",
-    "Ångström, naïve café, Łódź, São Tomé, Škoda, Dvořák, Nguyễn, İstanbul, ﬁnely ﬂown, ½, №5, x²",
-    "ΟΔΟΣ ΣΙΣΥΦΟΣ Σ σοφός, Москва, 東京都, 한국어, हिन्दी में, עִבְרִית, العربية, ไทย",
-    "emoji ❤️ 👍🏽, soft\u00adhyphen, zero\u200bwidth, joiner\u200dhere, non\u00a0breaking\u2003spaces\u3000wide",
-    " \t leading, \x1f  inner \x85 odd\u2028 white\x0bspace \n and at the end \t\r\n",
-    "e\u0301 combined, a\u0327\u0301 twice, Ｆｕｌｌ ｗｉｄｔｈ １２３，, 10°C, 5′ 6″, m³, ™ and ©",
-    "<unknown> [bracket] {brace} a/b c\\d e_f #1 @x 100% ~ ^ | = + * & < >",
-    "Σ. ΑΣ ΑΣ. ΣΑΣ-ΣΑΣ Α'Σ ΑΣ'Α ΑΣ. Α 中Σ ΑΣ中",
-    "a<0x41>b <0xE4> <<0x0A>",
-    "\u0301leading mark",
-    "\u0301\u0308 marks and a space",
-    "ﾞdecomposes into a mark",
-    "\u0301",
-    "",
-    " ",
-]
-LINES = [sentence for wiki in WIKIS for sentence in wiki.sentences] + [
-    "Élise À l'école ÇA où, NAÏVE Noël; İstanbul IŞIK ıı; Straße GROSS ẞ",
-    "e\u0301 E\u0301 a\u0327\u0301 и\u0306 か\u3099 ｶﾞ 한 क\u093c ä\u0323",
-    "ΟΔΟΣ Σίσυφος ΌΣΟΣ",
-]
+TABLE = tomllib.loads(Path(__file__).with_name("lines.toml").read_text(encoding="utf-8"))
+HARD_LINES = TABLE["hard"]
+LINES = [sentence for wiki in WIKIS for sentence in wiki.sentences] + TABLE["accents"]
 ENGLISH_LINES = [*corpora.make_sentences(300), *HARD_LINES]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,7 @@ from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID
 from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, WordPieceVocabulary
 from tests.data_prep import corpora
 
-LANGUAGES = [
-    "The unaffable cats weren't playing, in 1918, for £5.",
-    "Die Mühle an der Straße gehört Frau Müller-Groß.",
-    "L'élève est déjà à l'école; où est Noël?",
-    "¿Dónde está el niño? ¡Mañana, señor!",
-    "Река течёт, и йод горит в объёме.",
-    "Ο Σίσυφος και οι δρόμοι της ΟΔΟΣ.",
-    "这是一个句子，没有空格。",
-    "これは日本語の文です。カタカナもある。",
-    "हिन्दी में लिखा हुआ वाक्य।",
-    "هذه جملة باللغة العربية، وفيها أرقام ١٢٣.",
-]
+LANGUAGES = tomllib.loads(Path(__file__).with_name("lines.toml").read_text(encoding="utf-8"))["languages"]
 RULES = [
     WordPieceRules(),
     WordPieceRules(lowercase=False),
