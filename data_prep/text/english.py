@@ -119,8 +119,9 @@ def _ends(here: _Candidate) -> bool:
         return False
     if word == "I" and not here.word_before("I ")[:1].isupper():  # "so say I. Draw", and not "World War I. Smith"
         return True
-    if word in _EITHER or _ACRONYM.fullmatch(word) or (len(word) == 1 and word.isupper()):
-        return _starts_sentence(here, word)
+    if word in _EITHER or _ACRONYM.fullmatch(word) or (len(word) == 1 and word.isupper()):  # it may end a sentence
+        is_quoted = here.closes_quotation or (len(word) > 2 and here.following in '"“')
+        return is_quoted or here.next_word in _STARTERS or here.next_word == "I"
     return True
 
 
@@ -131,9 +132,3 @@ def _ends_at_exclamation(here: _Candidate) -> bool:
     if here.following in '"“' and here.paragraph[here.after + 1 : here.after + 2].islower():
         return False
     return here.word not in _EXCLAIMED
-
-
-def _starts_sentence(here: _Candidate, word: str) -> bool:
-    """Whether what follows an initial or an abbreviation that may end a sentence is the beginning of another."""
-    is_quoted = here.closes_quotation or (len(word) > 2 and here.following in '"“')
-    return is_quoted or here.next_word in _STARTERS or here.next_word == "I"

@@ -136,20 +136,13 @@ class SentencePieceVocabulary(Vocabulary):
         # A source character ends before the next one that the result contains.
         following = sorted(set(sources))[1:] + [len(word)]
         end_of = dict(zip(sorted(set(sources)), following))
-        for piece, (begin, end) in zip(*self._encode_with_offsets(text)):
+        encoded = self._processor.encode(text, return_type="offset_mapping")
+        for number, piece, (begin, end) in zip(encoded["ids"], encoded["pieces"], encoded["offsets"]):
+            # If one character becomes several pieces, SentencePiece gives all but the last an empty range.
+            end = begin if piece == WORD_START else max(end, min(begin + 1, len(text)))
             if end > skipped or begin >= skipped:
                 start = sources[max(begin, skipped)] if max(begin, skipped) < len(sources) else len(word)
-                yield piece, start - skipped, (end_of[sources[end - 1]] if end > begin else start) - skipped
-
-    def _encode_with_offsets(self, sentence: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a normalised sentence, and the characters [begin, end) of it that each comes from."""
-        encoded = self._processor.encode(sentence, return_type="offset_mapping")
-        offsets = [
-            # If one character becomes several pieces, SentencePiece gives all but the last an empty range.
-            (begin, begin if piece == WORD_START else max(end, min(begin + 1, len(sentence))))
-            for piece, (begin, end) in zip(encoded["pieces"], encoded["offsets"])
-        ]
-        return encoded["ids"], offsets
+                yield number, start - skipped, (end_of[sources[end - 1]] if end > begin else start) - skipped
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])

@@ -27,11 +27,6 @@ LONG_SENTENCE = 256  # tokens; SentencePiece encodes longer sentences whole
 _END = "\0"  # follows each sentence as a word, which has the number 0 and no tokens
 
 
-def _join(sentences: list[str]) -> str:
-    """Joins sentences to one text without white space at its end, where Arrow 26 would read one character too many."""
-    return f" {_END} ".join([*sentences, ""]).rstrip(" ")
-
-
 class _Numbers(dict[str, int]):
     """Numbers words in the order of their first look-up, and lists the new ones in `new`."""
 
@@ -88,7 +83,8 @@ class Encoder:
 
     def _number_words(self, sentences: list[str]) -> NDArray[np.int64]:
         """The row in the table of each word, and of an `_END` after each sentence, (W,). Adds the new words to it."""
-        content = _join(self.vocabulary.clean(sentences)).encode()
+        # With white space at its end, Arrow 26 would read one character too many.
+        content = f" {_END} ".join([*self.vocabulary.clean(sentences), ""]).rstrip(" ").encode()
         ends = np.array([0, len(content)], np.int32)
         # `pa.array` would import pandas, which takes longer than a small job.
         text = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(content))

@@ -158,15 +158,11 @@ def read_site(head: bytes, language: str | None = None) -> Site:
     text = head.decode(errors="replace")
     names = {int(key): html.unescape(name) for key, name in _HEADER_NAMESPACE.findall(text) if int(key) != 0}
     hidden = tuple(name for key, name in names.items() if key in HIDDEN_NAMESPACES)
-    return site_of(language or _language_of(text), hidden, tuple(names.values()))
-
-
-def _language_of(header: str) -> str:
-    if match := _HEADER_LANGUAGE.search(header):
-        return match[1].lower().partition("-")[0]
-    match = _HEADER_DATABASE.search(header)
-    known = read_table("languages.toml") | read_table("mediawiki.toml")
-    return match[1] if match and match[1] in known else ENGLISH
+    if language is None and (named := _HEADER_LANGUAGE.search(text)):
+        language = named[1].lower().partition("-")[0]
+    elif language is None and (database := _HEADER_DATABASE.search(text)):
+        language = database[1] if database[1] in read_table("languages.toml") | read_table("mediawiki.toml") else None
+    return site_of(language or ENGLISH, hidden, tuple(names.values()))
 
 
 ENGLISH_SITE = site_of(ENGLISH)
