@@ -13,8 +13,7 @@ from common.errors import UserError
 from common.files.places import explain
 from common.text import did_you_mean
 
-PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
-"""Beginnings of the metavar of arguments that are files or directories."""
+PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")  # how the metavar of files and directories begins
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 
 N = TypeVar("N", int, float)

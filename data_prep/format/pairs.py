@@ -79,8 +79,7 @@ class Pairs:
         return len(self.starts)
 
 
-MAX_BACK = 16
-"""Tokens by which a cut moves back to the beginning of a word, at most. Text without blanks has longer words."""
+MAX_BACK = 16  # tokens by which a cut moves back to the beginning of a word; text without blanks has longer words
 SECTION_SENTENCES = 1024  # sentences in a section: enough that its last span, which may be short, counts little
 
 

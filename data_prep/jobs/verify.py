@@ -15,8 +15,7 @@ from data_prep.format import shard_manifest, shards
 from data_prep.format.shard_manifest import ShardFile, ShardManifest
 from data_prep.mpi import executor
 
-EXPECTED_BESIDE = {shard_manifest.MANIFEST, documents.MANIFEST, "README.md"}
-"""Files that a manifest does not list; the last one is a person's."""
+EXPECTED_BESIDE = {shard_manifest.MANIFEST, documents.MANIFEST, "README.md"}  # not listed; the last is a person's
 MAX_NAMED_PROBLEMS = 5
 
 AnyManifest = ShardManifest | documents.DocumentsManifest

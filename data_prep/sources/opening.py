@@ -17,8 +17,7 @@ import pyarrow as pa
 from common.errors import UserError
 from data_prep.corpus.documents import spelled
 
-COMPRESSED = r"(?:\.(?P<compression>gz|zst|xz|bz2))?$"
-"""Regular expression for the end of a name, to be searched without regard to case."""
+COMPRESSED = r"(?:\.(?P<compression>gz|zst|xz|bz2))?$"  # the end of a name, to be searched without regard to case
 MAX_TEXT_BYTES = 64 << 20
 """A longer record or book is no document; all of Shakespeare has 5 MB. A few compressed kB can hold many GB."""
 DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, lzma.LZMAError, pa.ArrowException)

@@ -52,8 +52,7 @@ _NON_ASCII = re.compile(r"[^\x00-\x7f]+")
 _NUL, _SIGN = "\0", "▁"
 BLANKS = _NUL + _SIGN  # characters that count as a space: NUL, and SentencePiece's own sign for one
 _BLANKS = str.maketrans(dict.fromkeys(BLANKS, " "))
-MAX_RUN = 256
-"""Characters that are decomposed in one call. The marks behind a letter are sorted in quadratic time there."""
+MAX_RUN = 256  # characters decomposed in one call, which sorts the marks behind a letter in quadratic time
 
 
 def _without_marks(run: str) -> str:

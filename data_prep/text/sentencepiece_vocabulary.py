@@ -25,8 +25,7 @@ SPECIAL_PIECES = SpecialPieces(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
 WORD_START = "▁"
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 CHARACTER_COVERAGE = 0.99995
-COVERAGE_OF_MANY = 0.9995
-"""Default share of the characters that are pieces in `_MANY_CHARACTERS`, as SentencePiece's authors recommend."""
+COVERAGE_OF_MANY = 0.9995  # the default in `_MANY_CHARACTERS`, as SentencePiece's authors recommend
 MIN_SIZE = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1  # pieces that every vocabulary has, and one more
 BYTES = 256
 MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences

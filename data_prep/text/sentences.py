@@ -58,8 +58,7 @@ _LOOK_BACK = 40  # characters that are looked at on either side, so that time is
 _BLANKS = 3  # at most, in the beginning of a sentence that goes on after an abbreviation: "W XIII w. Hesja stała się"
 _WIDE_SPACES = "\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _TO_SPACES = str.maketrans(dict.fromkeys(_WIDE_SPACES, " "))
-MAX_CHARACTERS = 1 << 17
-"""Characters of a paragraph that are split at once. It bounds the memory for books without line breaks."""
+MAX_CHARACTERS = 1 << 17  # of a paragraph that are split at once: bounds the memory for books without line breaks
 
 
 def split_sentences(text: str, language: str = ENGLISH) -> list[str]:

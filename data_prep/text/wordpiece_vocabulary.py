@@ -34,8 +34,7 @@ _CONFIG_KEYS = {
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
 """Our rules and their keys in tokenizer_config.json."""
-_GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""The classes of `transformers` that follow tokenizer.json alone."""
+_GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # of `transformers`: follow tokenizer.json alone
 _CAPITAL = re.compile("[A-Z]")
 _NORMALIZER, _SPLITTER = "BertNormalizer", "BertPreTokenizer"
 

@@ -6,17 +6,12 @@ Escaping uses other characters of the same range: an escaped character of markup
 
 import re
 
+# Stands where something without words was removed, such as a footnote. `repair` mends the punctuation around it.
 REMOVED = "\ue000"
-"""Stands where something without words was removed, such as a footnote. `repair` mends the punctuation around it."""
-
-PRONUNCIATION, PRONUNCIATION_END = "\ue001", "\ue002"
-"""Stand around a pronunciation. `repair` keeps it in running text and removes it between parentheses."""
-
+PRONUNCIATION, PRONUNCIATION_END = "\ue001", "\ue002"  # stand around one; `repair` keeps it outside of parentheses
 PIPE, EQUALS = "\ue003", "\ue004"  # stand for a "|" or "=" that does not separate the arguments of a template
-
+# Stands for an amount that only the wiki's data could tell, or a symbol that is not known. Its sentence is removed.
 UNKNOWN_AMOUNT = "\ue007"
-"""Stands for an amount that only the wiki's data could tell, or a symbol that is not known. Its sentence is removed."""
-
 HEADING = "\ue008"  # stands where a heading was, for tables without an end
 
 # The characters of markup, which escape_markup (for <nowiki> and formulas) replaces.
