@@ -21,13 +21,9 @@ NOT_ABOVE = "not above the majority class"
 
 
 class Estimate(NamedTuple):
-    """A task's first metric on one split, in percent.
+    """A task's first metric on one split, in percent, and its 95 % interval.
 
-    Attributes:
-        value: the measured value.
-        interval: its 95 % interval.
-        majority: the metric of a model that always gives the most frequent answer. It says nothing if it is 0, as for
-            tags.
+    `majority` is that of a model that always gives the most frequent answer. It says nothing if it is 0, as for tags.
     """
 
     value: float
@@ -101,15 +97,8 @@ def _is_constant(values: NDArray) -> bool:
     return bool(np.ptp(values) <= 1e-12 * np.abs(values).max(initial=0.0))
 
 
-METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "f1_macro": f1_macro,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
-    "rmse": rmse,
-}
+_ALL: tuple[Callable[[NDArray, NDArray], float], ...] = (accuracy, f1, f1_macro, matthews, pearson, spearman, rmse)
+METRICS = {metric.__name__: metric for metric in _ALL}
 """By name: functions of predictions (N,) and labels (N,)."""
 
 

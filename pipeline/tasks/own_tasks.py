@@ -26,14 +26,12 @@ _REMEDY = "restore it, or leave that run out"
 
 @dataclass(frozen=True)
 class OwnData:
-    """What the command line says about own data.
+    """What the command line says about own data: `files` by split, or `data`.
 
     Attributes:
         task: one of `OWN_TASKS`.
         name: of the task in results and in the export.
-        columns: of its files.
-        files: by split.
-        data: a directory with files of the splits, or a data set for `datasets`; None with `files`.
+        data: a directory with files of the splits, or a data set for `datasets`.
         subset: of the data set on the hub.
     """
 
@@ -75,7 +73,7 @@ class Head:
 
     Attributes:
         finetuning_task: its name; None after pre-training, and in most published models.
-        id2label: the names of the outputs; None if they are not recorded.
+        id2label: the names of the outputs.
         architectures, problem_type: as `transformers` calls them.
         fine_tuning: in exports of this project, what settings.json of the run said of the task.
     """
@@ -104,10 +102,9 @@ def read(data: OwnData) -> tuple[Task, Splits]:
     kind, columns = OWN_TASKS[data.task], data.columns
     check_columns(tables["train"], columns, labelled=True)
     labels = kind.find_labels(tables["train"], columns)
-    splits: Splits = {
-        split: kind.read_examples(table, columns, labels, "optional" if split == "test" else "required")
-        for split, table in tables.items()
-    }
+    splits: Splits = {}
+    for split, table in tables.items():
+        splits[split] = kind.read_examples(table, columns, labels, "optional" if split == "test" else "required")
     record = OwnRecord(kind.kind_for(splits["train"]), labels, columns)
     return make_task(data.name, record), splits
 
@@ -137,9 +134,7 @@ def _files_in(directory: Path) -> dict[str, Path]:
     files = [path for path in sorted(directory.iterdir()) if path.suffix.lower() in READERS and path.is_file()]
     ours = {path.name: SPLIT_NAMES[path.stem] for path in files if path.stem in SPLIT_NAMES}
     named = unique_splits(ours, str(directory))
-    return {
-        split: directory / named[split] for split in ("train", "dev", "test") if split in named and "train" in named
-    }
+    return {split: directory / named[split] for split in SPLIT_NAMES if split in named and "train" in named}
 
 
 def make_task(name: str, record: OwnRecord) -> Task:
@@ -195,11 +190,9 @@ def task_of_head(head: Head, source: Path) -> Task | None:
     classes = [name.replace("Bert", "Albert") for name in head.architectures or ()]
     for kind in KINDS.values():
         if kind.architecture in classes and kind.problem_type in ("", problem) and kind.own_tasks:
-            columns = next(iter(kind.own_tasks.values()))
             outputs = () if kind.uses_span_limits else labels
-            record = OwnRecord(kind.name, outputs, columns)
             try:
-                return make_task(kind.name, record)
+                return make_task(kind.name, OwnRecord(kind.name, outputs, next(iter(kind.own_tasks.values()))))
             except ValueError as error:
                 raise UserError(f"{source}: {error}; name another model") from None
     return None

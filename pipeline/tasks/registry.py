@@ -8,9 +8,7 @@ from pipeline.tasks.files.passages import RaceFiles, SquadFiles
 from pipeline.tasks.kinds import KINDS
 from pipeline.tasks.task import Hyperparameters, Task
 
-CLASSIFICATION, REGRESSION, CHOICE = KINDS["classification"], KINDS["regression"], KINDS["choice"]
-SPANS, CONDITIONED_SPANS = KINDS["spans"], KINDS["conditioned_spans"]
-
+CLASSIFICATION = KINDS["classification"]
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")
@@ -33,14 +31,14 @@ _MRPC = GlueFiles("MRPC", ("#1 String", "#2 String"), label="Quality", hub_texts
 def _glue(
     name: str, numbers: Hyperparameters, files: GlueFiles, labels: tuple[str, ...] = _BINARY, **more: Any
 ) -> Task:
-    return Task(name, CLASSIFICATION, numbers, tuple(labels), files=files, **more)
+    return Task(name, CLASSIFICATION, numbers, labels, files=files, **more)
 
 
 PAPER_TASKS = (
     _glue("cola", Hyperparameters(1e-5, 16, 0.0, 5336, 320), _COLA, metrics=("matthews", "accuracy")),
     Task(
         "stsb",
-        REGRESSION,
+        KINDS["regression"],
         Hyperparameters(2e-5, 16, 0.0, 3598, 214),
         labels=("similarity",),
         metrics=("pearson", "spearman"),
@@ -65,20 +63,20 @@ PAPER_TASKS = (
     _glue("wnli", Hyperparameters(2e-5, 16, 0.1, 2000, 250), GlueFiles("WNLI", _PAIR)),
     Task(
         "squad1",
-        SPANS,
+        KINDS["spans"],
         Hyperparameters(5e-5, 48, 0.0, 3649, 365, max_length=384),
         metrics=("f1", "exact"),
         files=SquadFiles("v1.1"),
     ),
     Task(
         "squad2",
-        CONDITIONED_SPANS,
+        KINDS["conditioned_spans"],
         Hyperparameters(3e-5, 48, 0.0, 8144, 814),
         metrics=("f1", "exact"),
         best_by="best_f1",  # with the best threshold, as the paper's code reports it
         files=SquadFiles("v2.0"),
     ),
-    Task("race", CHOICE, Hyperparameters(2e-5, 32, 0.1, 12000, 1000), ("A", "B", "C", "D"), files=RaceFiles()),
+    Task("race", KINDS["choice"], Hyperparameters(2e-5, 32, 0.1, 12000, 1000), tuple("ABCD"), files=RaceFiles()),
 )
 """The tasks of Table 14, in its order."""
 

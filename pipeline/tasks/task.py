@@ -5,9 +5,9 @@ A `Kind` is one object that owns everything in which tasks of different kinds di
 paper's tasks are made in `registry`; any other one can be made at run time.
 """
 
-import importlib
 import json
 import math
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,25 +64,19 @@ class Predictions(Protocol):
 
 
 class Features(Protocol):
-    """The samples of one split: examples as inputs of the model.
+    """The samples of one split, `examples` examples as inputs of the model, and the tokens of each, int64 (samples,).
 
     A sample is the unit that is sampled, trained on and counted: a text or pair, a window of a passage, or a question
     with options.
-
-    Attributes:
-        examples: the number of examples that the samples are made from.
-        lengths: int64 (samples,), tokens of each sample.
     """
 
     examples: int
     lengths: NDArray[np.int64]
 
     def batch(self, samples: Sequence[int], training: bool) -> Any:
-        """The arguments of the model for some samples: a named tuple of arrays with a property `label_count`.
+        """The arguments of the model for some samples, by number: a named tuple of arrays with a `label_count`.
 
-        Args:
-            samples: their numbers.
-            training: whether the labels for a loss are needed.
+        `training`: whether the labels for a loss are needed.
         """
 
     def decode(self, samples: Sequence[int], batch: Any, output: Any) -> list[SampleOutput]:
@@ -98,11 +92,10 @@ class Hyperparameters:
 
     Attributes:
         learning_rate: peak of a linear warm-up and decay.
-        batch_size: samples in an optimizer step: texts or pairs, windows of a passage, questions with their options.
+        batch_size: samples in an optimizer step.
         dropout: inside the encoder; that of the classifier is 0.1 for every task.
-        steps, warmup_steps: optimizer steps; both None if `epochs` decides.
+        steps, warmup_steps: optimizer steps; both None if `epochs`, passes over the training examples, decides.
         max_length: tokens of the longest sequence, special tokens included.
-        epochs: passes over the training examples, where there is no number of steps.
     """
 
     learning_rate: float
@@ -152,8 +145,7 @@ class Kind(ABC):
         name: in the files of a run.
         model_class: the encoder with the head, as MODULE.CLASS.
         has_output_per_label: whether `model_class` takes the number of labels.
-        features: makes the features of one split.
-        predictions: the `Predictions` of one split.
+        features, predictions: the types of those of one split.
         ending: of the files with predictions.
         own_tasks: what --task calls tasks of this kind on own files, each with the default columns.
         has_second_text, has_choices: which columns tasks on own files may name.
@@ -198,13 +190,12 @@ class Kind(ABC):
         self, task: "Task", config: "AlbertConfig", execution: "ExecutionOptions | None" = None
     ) -> "ModelWithHead":
         """Makes the encoder with the head of the task, with random weights."""
-        module, _, name = self.model_class.rpartition(".")
         sizes = [len(task.labels)] if self.has_output_per_label else []
-        model: ModelWithHead = getattr(importlib.import_module(PREFIX + module), name)(config, *sizes, execution)
+        model: ModelWithHead = pkgutil.resolve_name(PREFIX + self.model_class)(config, *sizes, execution)
         return model
 
     def make_features(
-        self, task: "Task", vocabulary: Vocabulary, examples: Sequence[Any], max_length: int, limits: SpanLimits
+        self, task: "Task", vocabulary: Vocabulary, examples: Examples, max_length: int, limits: SpanLimits
     ) -> Features:
         """Makes the features of one split."""
         return self.features(task, vocabulary, examples, max_length)
@@ -232,13 +223,10 @@ class Kind(ABC):
     def read_examples(
         self, table: Table, columns: Columns, labels: Sequence[str], labelling: Labelling = "required"
     ) -> Examples:
-        """The examples of one split.
+        """The examples of one split; `labels` are those of the task, in the order of the logits.
 
-        Args:
-            labels: of the task, in the order of the logits.
-        Raises:
-            UserError: a column is missing, a text is empty or no text, or a label is missing, unknown or no number. It
-                names the file and its line.
+        Raises UserError, with file and line: a column is missing, a text is empty or no text, or a label is missing,
+        unknown or no number.
         """
         check_columns(table, columns, labelling == "required")
         return [self.read_row(row, labels) for row in rows_of(table, columns, labelling)]
@@ -276,10 +264,9 @@ class Kind(ABC):
 
     def head_fields(self, task: "Task") -> dict[str, Any]:
         """The fields of an export's config.json for the head, in the terms of `transformers`."""
+        numbers = {label: number for number, label in enumerate(task.labels)}
         fields: dict[str, Any] = {"finetuning_task": task.name}
-        if task.labels:
-            fields["id2label"] = dict(enumerate(task.labels))
-            fields["label2id"] = {label: number for number, label in enumerate(task.labels)}
+        fields |= {"id2label": dict(enumerate(task.labels)), "label2id": numbers} if task.labels else {}
         fields |= {} if self.architecture is None else {"architectures": [self.architecture]}
         return fields | ({"problem_type": self.problem_type} if self.problem_type else {})
 
@@ -320,8 +307,6 @@ class Task:
 
     Attributes:
         name: on the command line and in the files of a run.
-        kind: head, features, predictions and metrics.
-        hyperparameters: the defaults of its fine-tuning.
         labels: names of the head's outputs, in the order of the logits: the classes, the options, or the one number.
             Empty for spans.
         metrics: what is reported; the first is the one of the paper's tables.
@@ -364,10 +349,7 @@ class Task:
         return self.columns or (None if self.files is None else self.files.table_columns)
 
     def write_submission(self, split: str, predictions: Any, directory: Path) -> list[Path]:
-        """Writes the submission of one split, and returns its files.
-
-        A task without official files gets JSON Lines with one object for each example, see `Kind.records`.
-        """
+        """Writes the submission of one split, and returns its files: JSON Lines for a task without official files."""
         if self.files is not None:
             return self.files.write_submission(self, split, predictions, directory)
         records = self.kind.records(self, predictions)

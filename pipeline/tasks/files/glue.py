@@ -83,24 +83,22 @@ class GlueFiles(TaskFiles):
         columns, lines, first = self._lines(path)
         for_submission = _is_for_submission(split)
         kept = {*self.texts, self.label, *([self.index] if for_submission else [])} & set(columns)
-        rows: list[Row] = []
-        numbers, ids = [], []
+        rows: dict[int, Row] = {}  # by their place in the file, which counts the rows that are left out
         for place, line in enumerate(lines):
-            cells = line.split("\t")
+            cells, fault = line.split("\t"), ""
+            row = {name: cell for name, cell in zip(columns, cells) if name in kept}
             if len(cells) > len(columns):  # a tab inside a text: all that follows it is in the wrong column
                 fault = f"{len(cells)} cells instead of {len(columns)}; remove the tab in a text"
-                raise UserError(f"{path}, line {first + place}: {fault}")
-            row = {name: cell for name, cell in zip(columns, cells) if name in kept}
-            if row.keys() == kept:
-                rows.append(row)
-                numbers.append(first + place)
-                ids.append(str(place))  # in the file, with the rows that are left out
+            elif row.keys() == kept:
+                rows[place] = row
             elif for_submission or not self.may_lack_columns:
                 fault = f"fewer than {len(columns)} columns; correct or remove it"
+            if fault:
                 raise UserError(f"{path}, line {first + place}: {fault}")
         if not rows:
             raise UserError(f"{path} holds no example; get the file again")
-        table = Table(str(path), columns, rows, numbers, ids=ids, is_official=True)
+        numbers = [first + place for place in rows]
+        table = Table(str(path), columns, list(rows.values()), numbers, ids=list(map(str, rows)), is_official=True)
         return _read_examples(task, split, table, self.table_columns, self.index)
 
     def _lines(self, path: Path) -> tuple[tuple[str, ...], list[str], int]:
@@ -152,9 +150,8 @@ def _read_examples(task: Task, split: str, table: Table, columns: Columns, index
     low, high = task.value_range
     for number, example in enumerate(examples if task.kind.predicts_numbers else ()):
         if example.label is not None and not low <= example.label <= high:
-            raise UserError(
-                f"{table.place(number)}: the score {example.label:g} is no number from {low:g} to {high:g}; correct it"
-            )
+            fault = f"the score {example.label:g} is no number from {low:g} to {high:g}; correct it"
+            raise UserError(f"{table.place(number)}: {fault}")
     return examples
 
 

@@ -66,9 +66,8 @@ class SquadFiles(TaskFiles):
         splits: dict[str, list[Path]] = {}
         for split in ("train", "dev", "test"):
             files = sorted(directory.glob(f"{split}*.json"))
-            of_version = [path for path in files if self.version in path.name]
-            of_no_version = [path for path in files if not any(version in path.name for version in VERSIONS)]
-            fitting = of_version or of_no_version
+            fitting = [path for path in files if self.version in path.name]
+            fitting = fitting or [path for path in files if not any(version in path.name for version in VERSIONS)]
             official = [path for path in fitting if path.stem in (f"{split}-{self.version}", split)]
             if len(fitting) > 1 and not official:
                 names = ", ".join(path.name for path in fitting)
@@ -138,20 +137,19 @@ class RaceFiles(TaskFiles):
         splits = {}
         for split in ("train", "dev", "test"):
             texts = [path for path, _ in visible_files(directory / split, re.compile(r"\.txt$").search)]
-            files = sorted(texts, key=_order) or sorted(directory.glob(f"{split}*.jsonl"))
-            if files:
+            if files := sorted(texts, key=_order) or sorted(directory.glob(f"{split}*.jsonl")):
                 splits[split] = files
         return splits
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
         examples: list[Any] = []
         for path in files:
-            text, name = read_text(path), f"{path.parent.name}{path.stem}"
-            parts = [(1, text, name)]
+            text = read_text(path)
+            parts = {(1, f"{path.parent.name}{path.stem}"): text}
             if path.suffix == ".jsonl":
                 lines = enumerate(text.split("\n"), start=1)
-                parts = [(number, line, f"{path.stem}-{number}") for number, line in lines if line.strip()]
-            for number, part, name in parts:
+                parts = {(number, f"{path.stem}-{number}"): line for number, line in lines if line.strip()}
+            for (number, name), part in parts.items():
                 examples += _questions(task, load_json(part, path, number), str(path), number, name)
         if not examples:
             raise UserError(f"{files[0].parent} holds no question of RACE; get the files again")
@@ -160,10 +158,8 @@ class RaceFiles(TaskFiles):
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
         asked: Counter[str] = Counter()  # the questions of each passage so far
-        ids = []
-        questions = list(dataset_rows(rows, place))
-        for row in questions:
-            name = str(row.get("example_id"))
+        questions, ids = list(dataset_rows(rows, place)), []
+        for name in (str(row.get("example_id")) for row in questions):
             ids.append(_question_id(name, asked[name]))
             asked[name] += 1
         columns = tuple(rows.column_names)

@@ -7,25 +7,22 @@ from typing import Any
 from common.errors import UserError
 from common.files.places import plain_name
 from data_prep.sources.opening import check_regular
-from pipeline.tasks.task import Splits, Task
+from pipeline.tasks.task import Splits, Task, TaskFiles
 
 
 def read(task: Task, data: str) -> Splits:
-    """The examples of every split in `data`.
-
-    Args:
-        data: a directory with the task's official files, one with all of GLUE, or the name or directory of a data set
-            for the library `datasets`.
+    """The examples of every split in `data`: a directory with the task's official files, or a data set of `datasets`.
 
     Raises:
         UserError: there is no data of this task, a file has an error, a train or dev example has no label, or an id
             occurs twice in a split.
     """
-    files = {} if task.files is None else task.files.find(task, Path(data))
-    if task.files is not None and files:
+    if task.files is None:
+        raise UserError(f"--data {data} holds no file of task {task.name}; name the directory with its train split")
+    if files := task.files.find(task, Path(data)):
         splits: Splits = {split: task.files.read(task, split, paths) for split, paths in files.items()}
     else:
-        splits = _read_dataset(task, data)
+        splits = _read_dataset(task, task.files, data)
     for split, examples in splits.items():
         if split in ("train", *task.dev_splits) and any(example.label is None for example in examples):
             raise UserError(f"--data {data}: split {split} has examples without a label; get the official files")
@@ -37,15 +34,8 @@ def read(task: Task, data: str) -> Splits:
     return splits
 
 
-def _read_dataset(task: Task, name: str) -> Splits:
-    """All splits of the data set `name`: a name on the hub, or a directory.
-
-    Raises:
-        UserError: the data set cannot be opened, for the library's reason, or lacks a column of the task.
-    """
-    files = task.files
-    if files is None:
-        raise UserError(f"--data {name} holds no file of task {task.name}; name the directory with its train split")
+def _read_dataset(task: Task, files: TaskFiles, name: str) -> Splits:
+    """All splits of the data set `name`: a name on the hub, or a directory."""
 
     def load(subsets: Sequence[str]) -> Any:
         import datasets
@@ -57,22 +47,17 @@ def _read_dataset(task: Task, name: str) -> Splits:
         return splits
 
     dataset = open_dataset(name, load, f"--data {name} holds no official file of {task.name}")
-    named = unique_splits(
-        {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in dataset}, name
-    )
+    ours = {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in dataset}
     return {
-        ours: files.read_dataset(task, ours, dataset[split], f"{name}, split {split}") for ours, split in named.items()
+        our: files.read_dataset(task, our, dataset[split], f"{name}, split {split}")
+        for our, split in unique_splits(ours, name).items()
     }
 
 
 def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
-    """The splits of a data set, or its files, by our names.
+    """The splits of a data set, or its files, by our names, from `names`, which has our name of each.
 
-    Args:
-        names: our name of each.
-        data: the data set, for messages.
-    Raises:
-        UserError: two have the same name of ours, such as "validation" and "dev".
+    Raises UserError if two have one name, such as "validation" and "dev".
     """
     splits: dict[str, str] = {}
     for split, ours in names.items():
@@ -83,14 +68,12 @@ def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
 
 
 def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:
-    """The splits of a data set by name (`datasets.DatasetDict`).
+    """The splits of a data set by name (`datasets.DatasetDict`). Raises UserError, with the library's reason.
 
     Args:
         name: a directory, or a name on the hub.
         load: loads it from the hub, given the names of its subsets.
         before: what was tried before, for messages.
-    Raises:
-        UserError: it cannot be opened, for the library's reason.
     """
     if not Path(name).exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
         raise UserError(f"--data {name} does not exist; name a directory, or a data set as the hub has it")

@@ -43,8 +43,6 @@ class ExampleRow:
     """A row of a table. Its methods raise UserError, with file and line, for what is not as it should be.
 
     Attributes:
-        id: of the example.
-        columns: of the task.
         label: the value in the column of labels; None if it is missing, or labels are ignored.
         has_label: whether there is such a column, and it is read.
     """
@@ -90,10 +88,8 @@ class ExampleRow:
     def name_of(self, value: Any) -> str | None:
         """The name of one label, see `name_of`; None for a missing one, which only test rows may have."""
         if isinstance(value, (list, tuple, dict)):
-            raise self.mistake(
-                f"column {self.columns.label!r} holds {value!r:.80}, which is no single label; correct it, "
-                "or check --task and --label-column"
-            )
+            remedy = "correct it, or check --task and --label-column"
+            raise self.mistake(f"column {self.columns.label!r} holds {value!r:.80}, which is no single label; {remedy}")
         name = name_of(value)
         if name is None and self._needs_label:
             raise self.mistake(f"column {self.columns.label!r} is empty; fill it, or remove the row")
@@ -107,9 +103,8 @@ class ExampleRow:
         if name not in labels:
             known = ", ".join(f"{label!r:.80}" for label in labels[:MAX_NAMED])
             more = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
-            raise self.mistake(
-                f"the label {name!r:.80} is none of {known}{more}; correct it, or check --task and the training rows"
-            )
+            remedy = "correct it, or check --task and the training rows"
+            raise self.mistake(f"the label {name!r:.80} is none of {known}{more}; {remedy}")
         return labels.index(name)
 
     def number(self) -> float | None:
@@ -118,10 +113,8 @@ class ExampleRow:
             return None
         number = number_of(self.label)
         if not abs(number) <= 1e18:  # fp32 adds up their squares
-            raise self.mistake(
-                f"column {self.columns.label!r} holds {self.label!r:.80}, which is no number; correct it, "
-                "or use --task classification"
-            )
+            remedy = "correct it, or use --task classification"
+            raise self.mistake(f"column {self.columns.label!r} holds {self.label!r:.80}, which is no number; {remedy}")
         return number
 
 
@@ -158,19 +151,13 @@ def rows_of(table: Table, columns: Columns, labelling: Labelling = "required") -
 
 def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
     """Raises UserError if the table lacks a column that is read; the line names those that are there."""
-    flags: dict[str, Sequence[str | None]] = {
-        "text": [columns.text],
-        "second-text": [columns.second_text],
-        "choice": columns.choices,
-    }
-    flags |= {"label": [columns.label]} if labelled else {}
-    for flag, names in flags.items():
-        if lost := [name for name in names if name is not None and name not in table.columns]:
-            flag = f"--{flag}-column{'s' if flag == 'choice' else ''}"
-            raise UserError(
-                f"{table.source} has no column {lost[0]!r}; it has {', '.join(table.columns)}; check --task, or name "
-                f"the column with {flag}"
-            )
+    read: list[tuple[str, str | None]] = [("text-column", columns.text), ("second-text-column", columns.second_text)]
+    read += [("choice-columns", name) for name in columns.choices]
+    read += [("label-column", columns.label)] if labelled else []
+    for flag, name in read:
+        if name is not None and name not in table.columns:
+            fault = f"has no column {name!r}; it has {', '.join(table.columns)}"
+            raise UserError(f"{table.source} {fault}; check --task, or name the column with --{flag}")
 
 
 def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow], Iterable[Any]]) -> tuple[str, ...]:
@@ -188,16 +175,15 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
     names = set(given)
     for row in () if given else rows_of(table, columns, "optional"):
         names.update(name for value in values_of(row) if (name := row.name_of(value)) is not None)
+    column = f"column {columns.label!r}"
     if len(names) < len(given):
+        shown = ", ".join(map(repr, table.class_names[columns.label]))
         raise UserError(
-            f"{table.source}: two classes of column {columns.label!r} differ in blanks or spelling only: "
-            f"{', '.join(map(repr, table.class_names[columns.label]))}; rename one"
+            f"{table.source}: two classes of {column} differ in blanks or spelling only: {shown}; rename one"
         )
     if not 2 <= len(names) <= MAX_LABELS:
         count = f"{len(names):,} different labels" if len(names) > 1 else f"only the label {max(names, default='')!r}"
-        raise UserError(
-            f"{table.source}: column {columns.label!r} holds {count if names else 'no label'}, and a task needs 2 to "
-            f"{MAX_LABELS:,}; check --label-column"
-        )
+        count, limits = count if names else "no label", f"2 to {MAX_LABELS:,}"
+        raise UserError(f"{table.source}: {column} holds {count}, and a task needs {limits}; check --label-column")
     are_numbers = all(re.fullmatch("-?[0-9]{1,19}", name) for name in names)
     return given or tuple(sorted(names, key=lambda name: (int(name) if are_numbers else 0, name)))

@@ -77,11 +77,13 @@ def read_table(path: Path, named: Sequence[str | None] = (), only_these: bool = 
     ending = path.suffix.lower()
     if ending not in READERS:
         raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
-    by_number = any(name is not None and name.isdecimal() for name in named)
     if ending == ".parquet":
         table = _parquet(path, named if only_these else None)
+    elif ending == ".conll":
+        by_number = any(name is not None and name.isdecimal() for name in named)
+        table = _conll(read_text(path), path, by_number)
     else:
-        table = _conll(path, by_number) if ending == ".conll" else READERS[ending](path)
+        table = READERS[ending](read_text(path), path)
     if not table.rows:
         raise UserError(f"{path} holds no row; name another file")
     return table
@@ -89,25 +91,16 @@ def read_table(path: Path, named: Sequence[str | None] = (), only_these: bool = 
 
 def parse_json_lines(text: str, source: Path) -> Table:
     """The table in `text`: an object in each line, or one list of objects. Raises UserError for anything else."""
-    rows: list[Row] = []
-    numbers: list[int] = []
     if text.lstrip().startswith("["):
-        rows = load_json(text, source)
-        numbers, unit = list(range(len(rows))), "entry"
+        unit, numbered = "entry", dict(enumerate(load_json(text, source)))
     else:
-        unit = "line"
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                rows.append(load_json(line, source, number))
-                numbers.append(number)
-    for number, row in zip(numbers, rows):
+        lines = enumerate(text.split("\n"), start=1)
+        unit, numbered = "line", {number: load_json(line, source, number) for number, line in lines if line.strip()}
+    for number, row in numbered.items():
         if not isinstance(row, dict):
             raise UserError(f"{source}, {unit} {number}: no JSON object; write one for each example")
-    return Table(str(source), tuple(dict.fromkeys(itertools.chain.from_iterable(rows))), rows, numbers, unit)
-
-
-def _json_lines(path: Path) -> Table:
-    return parse_json_lines(read_text(path), path)
+    rows = list(numbered.values())
+    return Table(str(source), tuple(dict.fromkeys(itertools.chain.from_iterable(rows))), rows, list(numbered), unit)
 
 
 def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Table:
@@ -124,8 +117,7 @@ def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Ta
     csv.field_size_limit(_MAX_CELL)
     read = functools.partial(csv.reader, io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     reader = read() if delimiter != "\t" or _has_quotes(text) else read(quoting=csv.QUOTE_NONE)
-    rows: list[Row] = []
-    numbers: list[int] = []
+    numbered: dict[int, Row] = {}
     begins = 1  # the line in which a row begins; its cells may have several lines
     try:
         columns = next(filter(None, reader), [])  # an empty line has no cells
@@ -138,14 +130,13 @@ def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Ta
                     f"({', '.join(columns)}); correct the line, or quote cells with separators in them"
                 )
             if cells:
-                rows.append(dict(zip(columns, cells)))
-                numbers.append(begins)
+                numbered[begins] = dict(zip(columns, cells))
             begins = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
             f"{source}, line {begins}: {error}; write a quote inside a quoted cell twice, or convert to JSON Lines"
         ) from None
-    return Table(str(source), tuple(columns), rows, numbers)
+    return Table(str(source), tuple(columns), list(numbered.values()), list(numbered))
 
 
 def _has_quotes(text: str) -> bool:
@@ -160,10 +151,6 @@ def _has_quotes(text: str) -> bool:
         return False
 
 
-def _separated(path: Path, delimiter: str | None) -> Table:
-    return parse_separated(read_text(path), path, delimiter)
-
-
 def _parquet(path: Path, wanted: Sequence[str | None] | None = None) -> Table:
     """Reads the columns `wanted`, or all. The decoded size is bounded, because equal values need no space in a file."""
     import pyarrow as pa
@@ -176,26 +163,19 @@ def _parquet(path: Path, wanted: Sequence[str | None] | None = None) -> Table:
         file = pq.ParquetFile(pa.BufferReader(content))
         names = file.schema_arrow.names
         _refuse_repeated(names, str(path))
-        for batch in file.iter_batches(
-            256, columns=None if wanted is None else [name for name in names if name in wanted]
-        ):
+        columns = [name for name in names if wanted is None or name in wanted]
+        for batch in file.iter_batches(256, columns=columns):
             size += batch.nbytes
             if size > MAX_DECODED_BYTES or len(rows) > MAX_ROWS:
-                raise UserError(
-                    f"{path} has more than {MAX_DECODED_BYTES:,} bytes of values or {MAX_ROWS:,} rows; cut it"
-                )
-            rows += _values(batch)
+                limits = f"{MAX_DECODED_BYTES:,} bytes of values or {MAX_ROWS:,} rows"
+                raise UserError(f"{path} has more than {limits}; cut it")
+            batch.validate(full=True)
+            rows += batch.to_pylist()
     except UserError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
         raise UserError(f"{path} is no readable Parquet file ({one_line(error)}); write it again") from None
     return Table(str(path), tuple(names), rows, range(len(rows)), "row")
-
-
-def _values(values: Any) -> list[Row]:
-    """The rows of an Arrow table or batch as Python values. Raises ValueError or OverflowError for damaged content."""
-    values.validate(full=True)
-    return list(values.to_pylist())
 
 
 def _refuse_repeated(columns: Sequence[str], place: str) -> None:
@@ -211,12 +191,11 @@ _COUNT = re.compile(r"\d+(?:[-.]\d+)?(?=\t|$)")
 _TAG = re.compile(r"[Oo]|[BIESLUMWbi][-_].+|.+[-_][BIESLUMW]")
 
 
-def _conll(path: Path, by_number: bool = False) -> Table:
+def _conll(text: str, source: Path, by_number: bool) -> Table:
     """One token in each line. Comments and lines with -DOCSTART- are left out.
 
     The first word of a line is the token, and the last one its tag, unless this is not clear: see `_conll_columns`.
     """
-    text = read_text(path)
     of_tokens = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
     is_conll_u = len(of_tokens) > 0 and all(line.count("\t") == 9 and _COUNT.match(line) for line in of_tokens)
     # A token may have other blanks, such as one that does not break; one of CoNLL-U may have any.
@@ -232,7 +211,7 @@ def _conll(path: Path, by_number: bool = False) -> Table:
         rows: list[list[str]] = []
         for number, words in sentence:
             if len(words) != width:
-                raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
+                raise UserError(f"{source}, line {number}: {len(words)} columns instead of {width}; correct the line")
             if is_conll_u and not words[0].isdecimal():  # a range of words, or one that is not in the text
                 continue
             numbers += [] if rows else [number]
@@ -243,7 +222,7 @@ def _conll(path: Path, by_number: bool = False) -> Table:
     rows_of_file = [
         {name: [words[place] for words in sentence] for name, place in columns.items()} for sentence in sentences
     ]
-    return Table(str(path), tuple(columns), rows_of_file, numbers)
+    return Table(str(source), tuple(columns), rows_of_file, numbers)
 
 
 def _is_comment(words: list[str], width: int, tags: Collection[str]) -> bool:
@@ -272,33 +251,27 @@ def _conll_columns(sentences: Sequence[Sequence[Sequence[str]]], width: int, is_
     return {} if counts or is_unclear else {"tokens": 0, "tags": width - 1}
 
 
-READERS: dict[str, Callable[[Path], Table]] = {
-    ".csv": functools.partial(_separated, delimiter=None),
-    ".tsv": functools.partial(_separated, delimiter="\t"),
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json": _json_lines,
+READERS: dict[str, Callable[..., Table]] = {
+    ".csv": parse_separated,
+    ".tsv": functools.partial(parse_separated, delimiter="\t"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), parse_json_lines),
     ".parquet": _parquet,
     ".conll": _conll,
 }
 """By the ending of a file's name."""
 
 
-def from_dataset(rows: Any, source: str, named: Sequence[str | None] | None = None) -> Table:
-    """The columns `named`, or all, of a `datasets.Dataset`, with the names of classes in the place of their numbers.
+def from_dataset(rows: Any, source: str, named: Sequence[str | None]) -> Table:
+    """The columns `named` of a `datasets.Dataset`, with the names of classes in the place of their numbers.
 
     Raises UserError for a file of it that is damaged.
     """
     class_names = {}
     for name, feature in rows.features.items():
-        names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
-        if names:
+        if names := getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None):
             class_names[name] = tuple(names)
-    wanted = rows.select_columns([name for name in rows.column_names if named is None or name in named])
-    values = [
-        {name: _named(value, class_names.get(name)) for name, value in row.items()}
-        for row in dataset_rows(wanted, source)
-    ]
+    wanted = dataset_rows(rows.select_columns([name for name in rows.column_names if name in named]), source)
+    values = [{name: _named(value, class_names.get(name)) for name, value in row.items()} for row in wanted]
     return Table(source, tuple(rows.column_names), values, range(len(values)), "row", class_names)
 
 

@@ -132,11 +132,7 @@ def normalise_answer(text: str) -> str:
 
 
 def _overlap(prediction: str, answer: str, empty_equals_empty: bool) -> float:
-    """F1 of the words of two normalised answers; a word counts as often as it occurs in both.
-
-    Args:
-        empty_equals_empty: whether two empty answers have an F1 of 1; otherwise it is 0.
-    """
+    """F1 of the words of two normalised answers; a word counts as often as it occurs in both."""
     predicted, accepted = prediction.split(), answer.split()
     if empty_equals_empty and not (predicted and accepted):
         return float(predicted == accepted)
@@ -158,22 +154,21 @@ def squad_scores(
     in the F1 of an answer that is empty after normalisation. It is version 1.1 if there are no null odds, and no
     unanswerable question.
 
-    Args:
-        predictions: question id to answer.
-        gold: question id to the accepted answers, empty for an unanswerable question.
-        null_odds: question id to a number; the higher it is, the less likely there is an answer.
+    Args: each by the id of a question.
+        predictions: the answer.
+        gold: the accepted answers, empty for an unanswerable question.
+        null_odds: the higher they are, the less likely there is an answer.
     """
-    is_second = is_version_2(gold, null_odds)
-    raw = {}
+    is_second, odds = is_version_2(gold, null_odds), null_odds or {}
+    raw, scores = {}, {}
     for question, answers in gold.items():
         predicted, accepted = normalise_answer(predictions[question]), [normalise_answer(answer) for answer in answers]
         if is_second:
             accepted = list(filter(None, accepted)) or [""]
         best = max(_overlap(predicted, answer, is_second) for answer in accepted)
         raw[question] = (float(predicted in accepted), best)
-    odds = null_odds or {}
-    nothing = {question: (float(not answers),) * 2 for question, answers in gold.items()}
-    return raw, {question: nothing[question] if odds.get(question, 0) > 0 else raw[question] for question in gold}
+        scores[question] = (float(not answers),) * 2 if odds.get(question, 0) > 0 else raw[question]
+    return raw, scores
 
 
 def is_version_2(gold: Mapping[str, Sequence[str]], null_odds: Mapping[str, float] | None) -> bool:
@@ -184,10 +179,8 @@ def is_version_2(gold: Mapping[str, Sequence[str]], null_odds: Mapping[str, floa
 def squad(
     predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """The metrics that the official scripts of SQuAD 1.1 and 2.0 print, in percent, for answers to all questions.
+    """The metrics that the official scripts of SQuAD 1.1 and 2.0 print, in percent. Arguments: see `squad_scores`.
 
-    Args:
-        predictions, gold, null_odds: see `squad_scores`.
     Returns:
         "exact", "f1", "total", "missing" (0). For 2.0 also "HasAns_exact", "HasAns_f1", "HasAns_total" and the same for
         "NoAns", if there are such questions. With null odds also "best_exact", "best_exact_thresh", "best_f1" and
@@ -206,31 +199,26 @@ def squad(
             metrics |= {} if part else {"missing": 0.0}
     if null_odds is not None:
         for index, name in enumerate(("exact", "f1")):
-            chosen = {question: score[index] for question, score in raw.items()}
-            best, at = _best_threshold(predictions, chosen, null_odds, gold)
+            # Of each question: what the score of all gains if it is answered.
+            gains = {name: score[index] if gold[name] else -bool(predictions[name]) for name, score in raw.items()}
+            best, at = _best_threshold(gains, null_odds, sum(not answers for answers in gold.values()))
             metrics |= {f"best_{name}": 100 * best / len(gold), f"best_{name}_thresh": at}
     return metrics
 
 
 def _best_threshold(
-    predictions: Mapping[str, str],
-    scores: Mapping[str, float],
-    null_odds: Mapping[str, float],
-    gold: Mapping[str, Sequence[str]],
+    gains: Mapping[str, float], null_odds: Mapping[str, float], unanswerable: int
 ) -> tuple[float, float]:
     """The highest sum of scores over all thresholds on the null odds, and the lowest threshold that reaches it.
 
-    As in the official script, questions are answered one by one, those with the lowest null odds first. Questions of
-    equal null odds are answered in the order of `null_odds`. The search starts from a threshold of 0 with no question
-    answered.
+    As in the official script, questions are answered one by one, those with the lowest null odds first, which changes
+    the sum by the question's `gains`. Questions of equal null odds are answered in the order of `null_odds`. The search
+    starts from a threshold of 0 with no question answered.
     """
-    total = best = float(sum(not answers for answers in gold.values()))
+    total = best = float(unanswerable)
     threshold = 0.0
-    for question in sorted(null_odds, key=lambda question: null_odds[question]):
-        if gold[question]:
-            total += scores[question]
-        elif predictions[question]:
-            total -= 1
+    for question in sorted(null_odds, key=null_odds.__getitem__):
+        total += gains[question]
         if total > best:
             best, threshold = total, null_odds[question]
     return best, threshold

@@ -53,10 +53,10 @@ class ChoiceFeatures(TextFeatures):
         self.options = (len(task.labels),)
         self._max_length = max_length
         self._query_length = min(MAX_QUERY_LENGTH, max_length // 2)
-        passages = {example.passage: None for example in examples}
-        numbers = {passage: number for number, passage in enumerate(passages)}
+        distinct = dict.fromkeys(example.passage for example in examples)
+        numbers = {passage: number for number, passage in enumerate(distinct)}
         self._passage_of = [numbers[example.passage] for example in examples]
-        self._passages = EncodedTexts(vocabulary, list(passages))
+        self._passages = EncodedTexts(vocabulary, list(distinct))
         asked = [query(example.question, option) for example in examples for option in example.options]
         self._queries = EncodedTexts(vocabulary, asked)
         queries = np.minimum(self._queries.lengths, self._query_length).reshape(-1, *self.options)  # (samples, K)
@@ -65,13 +65,9 @@ class ChoiceFeatures(TextFeatures):
 
     def segments(self, sample: int) -> list[SegmentPair]:
         """The passage and the question with each option, as tokens, K pairs."""
-        passage = self._passages[self._passage_of[sample]]
-        pairs: list[SegmentPair] = []
-        (count,) = self.options
-        for query_number in range(sample * count, (sample + 1) * count):
-            asked = self._queries[query_number][-self._query_length :]
-            pairs.append((passage[: self._max_length - 3 - len(asked)], asked))
-        return pairs
+        passage, (count,) = self._passages[self._passage_of[sample]], self.options
+        queries = [self._queries[sample * count + option][-self._query_length :] for option in range(count)]
+        return [(passage[: self._max_length - 3 - len(asked)], asked) for asked in queries]
 
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
         return dataclasses.replace(super().predictions(outputs), levels=self._levels)
@@ -122,9 +118,8 @@ class Choice(LogitsKind):
         """See `Kind.read_row`. The level is the beginning of the id, as in "high19088.txt"."""
         options, columns = _options(row), row.columns
         if len(options) != len(labels):
-            raise row.mistake(
-                f"{len(options)} choices instead of {len(labels)}; give every row as many as the first training row"
-            )
+            remedy = "give every row as many as the first training row"
+            raise row.mistake(f"{len(options)} choices instead of {len(labels)}; {remedy}")
         question = "" if columns.second_text is None else row.text(columns.second_text, may_be_empty=True)
         level = next((level for level in LEVELS if row.id.startswith(level)), "")
         return ChoiceExample(row.id, row.text(columns.text), question, options, _right_option(row, labels), level)
@@ -156,17 +151,11 @@ def _options(row: ExampleRow) -> tuple[str, ...]:
 
 def _right_option(row: ExampleRow, labels: Sequence[str]) -> int | None:
     """The number of the right option, which is given as a column's name, a number from 0, or a letter from A."""
-    name = row.name_of(row.label)
+    name, count = row.name_of(row.label), len(labels)
     if name is None:
         return None
-    for names in (
-        [*map(name_of, labels)],
-        [str(number) for number in range(len(labels))],
-        list(string.ascii_uppercase[: len(labels)]),
-    ):
+    for names in (list(map(name_of, labels)), list(map(str, range(count))), list(string.ascii_uppercase[:count])):
         if name in names:
             return names.index(name)
-    raise row.mistake(
-        f"the right choice {name!r:.80} is none of {', '.join(map(repr, labels))}, nor a number from 0 to "
-        f"{len(labels) - 1}, nor a letter; correct it"
-    )
+    known = f"{', '.join(map(repr, labels))}, nor a number from 0 to {count - 1}, nor a letter"
+    raise row.mistake(f"the right choice {name!r:.80} is none of {known}; correct it")

@@ -20,6 +20,7 @@ from pipeline.tasks.task import Kind, Statistic, Task
 
 MAX_BYTES = 4 << 30
 _REMEDY = "fine-tune again, or name another run"
+_DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,8 @@ class Logits:
     lengths: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for name, dimensions, types in (
-            ("ids", 1, "U"),
-            ("logits", 2, "fiub"),
-            ("lengths", 1, "i"),
-            ("levels", 1, "U"),
-        ):
+        allowed = {"ids": (1, "U"), "logits": (2, "fiub"), "lengths": (1, "i"), "levels": (1, "U")}
+        for name, (dimensions, types) in allowed.items():
             array = getattr(self, name)
             if array is not None and (array.ndim != dimensions or (array.size and array.dtype.kind not in types)):
                 raise ValueError(f"{name} are {array.dtype} of {array.ndim} dimensions")
@@ -60,16 +57,13 @@ class Logits:
             raise ValueError("there is no class, or a text without a token")
         if (labels := self.labels) is not None and labels.size:
             is_class = labels.ndim == 1 and self.logits.shape[1] > 1
-            if (
-                labels.dtype.kind not in "fiub"
-                or labels.shape[1:] not in ((), self.logits.shape[1:])
-                or (is_class and not ((labels >= 0) & (labels < self.logits.shape[1])).all())
-            ):
+            fits = labels.dtype.kind in "fiub" and labels.shape[1:] in ((), self.logits.shape[1:])
+            if not fits or (is_class and not ((labels >= 0) & (labels < self.logits.shape[1])).all()):
                 raise ValueError(f"labels, {labels.dtype} of shape {labels.shape}, do not fit the logits")
         rows = len(self) if self.lengths is None else int(self.lengths.sum())
-        for name, wanted in (("logits", rows), ("labels", rows), ("levels", len(self)), ("lengths", len(self))):
-            array = getattr(self, name)
-            if array is not None and len(array) != wanted:
+        for name, array in self.arrays().items():
+            wanted = rows if name in ("logits", "labels") else len(self)
+            if len(array) != wanted:
                 raise ValueError(f"{wanted} rows, but {len(array)} {name}")
 
     def __len__(self) -> int:
@@ -118,10 +112,7 @@ class Logits:
         try:
             with np.load(content, allow_pickle=False) as arrays:
                 return cls(**{name: arrays[name] for name in arrays.files})
-        except (
-            *(OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError),
-            *(zipfile.BadZipFile, zlib.error),
-        ) as error:
+        except (OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError, *_DAMAGED_ZIP) as error:
             raise UserError(f"{path} holds no logits ({one_line(error)}); {_REMEDY}") from None
 
 
@@ -185,14 +176,9 @@ class LogitsKind(Kind):
 
     def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
         """The name with the highest probability as "prediction", its "probability", and all "probabilities"."""
-        probabilities = softmax(predictions.logits)  # (N, C)
-        return {
-            name: {
-                "prediction": task.labels[best],
-                "probability": row[best],
-                "probabilities": dict(zip(task.labels, row)),
-            }
-            for name, best, row in zip(
-                predictions.ids.tolist(), probabilities.argmax(axis=1).tolist(), probabilities.tolist()
-            )
-        }
+        records = {}
+        for name, row in zip(predictions.ids.tolist(), softmax(predictions.logits)):  # (C,) each
+            best, shares = int(row.argmax()), row.tolist()
+            said = {"prediction": task.labels[best], "probability": shares[best]}
+            records[name] = said | {"probabilities": dict(zip(task.labels, shares))}
+        return records

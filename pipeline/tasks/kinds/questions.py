@@ -68,9 +68,9 @@ class _QuestionWindow(NamedTuple):
 
 
 def windows_of(tokens: int, capacity: int, stride: int) -> list[tuple[int, int]]:
-    """Windows of up to `capacity` tokens, [start, end) each, which start `stride` apart and cover the whole passage.
+    """Windows [start, end) of up to `capacity` tokens, `stride` or `capacity` apart, which cover the whole passage.
 
-    A `stride` above `capacity` is lowered to it, so that there are no gaps. An empty passage has one empty window.
+    An empty passage has one empty window.
     """
     step = min(stride, capacity)
     starts = range(0, max(tokens - capacity, 0) + step, step)
@@ -154,61 +154,52 @@ class SpanFeatures:
 
         windows = [self._windows[sample] for sample in samples]
         startable = np.zeros(batch.allowed.shape, dtype=bool)  # (N, L)
-        for index, window in enumerate(windows):
-            startable[index, : len(window.startable)] = window.startable
+        for row, window in zip(startable, windows):
+            row[: len(window.startable)] = window.startable
         mask = torch.from_numpy(startable).to(output.start_logits.device)
         best = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
         nulls = [None] * len(samples) if output.null_logits is None else output.null_logits.tolist()
-        return [
-            WindowSpans(
-                # In tokens of the passage. A score of -inf is no span.
-                [(start - window.shift, end - window.shift, score) for start, end, score in spans if score > -np.inf],
-                null,
-            )
-            for spans, window, null in zip(best, windows, nulls, strict=True)
-        ]
+        found = []
+        for spans, window, null in zip(best, windows, nulls, strict=True):
+            kept = [span for span in spans if span[2] > -np.inf]
+            in_passage = [(start - window.shift, end - window.shift, score) for start, end, score in kept]
+            found.append(WindowSpans(in_passage, null))
+        return found
 
     def predictions(self, outputs: Mapping[int, WindowSpans]) -> AnswersById:
         """The best spans over all windows of each question, in the passage's own characters."""
         by_question: dict[int, list[WindowSpans]] = defaultdict(list)
         for sample, window in enumerate(self._windows):
             by_question[window.question].append(outputs[sample])
-        return AnswersById(
-            {question.id: self._answers(number, by_question[number]) for number, question in enumerate(self._questions)}
-        )
-
-    def _answers(self, number: int, windows: Sequence[WindowSpans]) -> Answers:
-        question, tokens = self._questions[number], self._passages[number]
-        spans = sorted((span for window in windows for span in window.spans), key=itemgetter(2), reverse=True)
-        nbest = []
-        for first, last, score in spans[: self._limits.nbest]:
-            start, end = int(tokens.starts[first]), int(tokens.ends[last])
-            if start < end:
-                nbest.append(Span(question.passage[start:end], start, end, score))
-        nulls = [window.null_logit for window in windows if window.null_logit is not None]
-        gold = tuple(text for text, _ in question.answers) if question.labelled else None
-        return Answers(tuple(nbest), min(nulls) if nulls else None, gold)
+        answers = AnswersById()
+        for number, (question, tokens) in enumerate(zip(self._questions, self._passages)):
+            windows, nbest = by_question[number], []
+            spans = sorted((span for window in windows for span in window.spans), key=itemgetter(2), reverse=True)
+            for first, last, score in spans[: self._limits.nbest]:
+                start, end = int(tokens.starts[first]), int(tokens.ends[last])
+                if start < end:
+                    nbest.append(Span(question.passage[start:end], start, end, score))
+            nulls = [window.null_logit for window in windows if window.null_logit is not None]
+            gold = tuple(text for text, _ in question.answers) if question.labelled else None
+            answers[question.id] = Answers(tuple(nbest), min(nulls) if nulls else None, gold)
+        return answers
 
 
 def best_spans(
-    output: "SpanOutput", startable: "Tensor", nbest: int, max_answer_length: int
+    output: "SpanOutput", startable: "Tensor", nbest: int, longest: int
 ) -> list[list[tuple[int, int, float]]]:
     """The `nbest` best spans of each window: first and last position in the window, and score, -inf for no span.
 
     They are computed on the device of the logits. Letters of the shapes: N windows, L positions in the longest window,
-    T starts of a beam, A tokens of the longest answer. The score of a plain span is the sum of its two logits. The
-    score of a conditioned span is log P(start) + log P(end | start). Only the starts of the beam and the best ends of
-    each start are tried.
-
-    Args:
-        startable: bool (N, L), the positions at which a span may begin.
-        max_answer_length: tokens of the longest span.
+    T starts of a beam, A tokens of the longest answer, `longest`. The score of a plain span is the sum of its two
+    logits. The score of a conditioned span is log P(start) + log P(end | start). Only the starts of the beam and the
+    best ends of each start are tried. `startable`: bool (N, L), the positions at which a span may begin.
     """
     if output.start_beam is None:
-        starts, ends, scores = _plain(output, startable, nbest, max_answer_length)
+        best = _plain(output, startable, nbest, longest)
     else:
-        starts, ends, scores = _conditioned(output, output.start_beam, startable, nbest, max_answer_length)
-    return [list(zip(*of_window)) for of_window in zip(starts.tolist(), ends.tolist(), scores.tolist())]
+        best = _conditioned(output, output.start_beam, startable, nbest, longest)
+    return [list(zip(*of_window)) for of_window in zip(*(values.tolist() for values in best))]
 
 
 def _plain(output: "SpanOutput", startable: "Tensor", nbest: int, longest: int) -> "_Spans":
@@ -327,21 +318,16 @@ def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
             match = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
             place = match.start() if match else passage.find(answer)
             if place < 0:
-                raise row.mistake(
-                    f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; copy it from there, or "
-                    "leave it empty if there is none"
-                )
+                remedy = "copy it from there, or leave it empty if there is none"
+                raise row.mistake(f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; {remedy}")
         start = number_of(place)
         if not start.is_integer():
-            message = f"{STARTS} is {place!r:.80}, which is no whole number; correct it, or leave it out"
-            raise row.mistake(message)
+            raise row.mistake(f"{STARTS} is {place!r:.80}, which is no whole number; correct it, or leave it out")
         start = int(start)
         there = passage[max(0, start) :][: len(answer)]
         if start < 0 or there != answer:
-            raise row.mistake(
-                f"the row says that {answer!r:.80} is at character {start} of its passage, where {there!r:.80} is; "
-                f"correct {STARTS}, or leave it out"
-            )
+            fault = f"the row says that {answer!r:.80} is at character {start} of its passage, where {there!r:.80} is"
+            raise row.mistake(f"{fault}; correct {STARTS}, or leave it out")
         yield answer, start
 
 

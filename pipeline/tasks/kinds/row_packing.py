@@ -48,7 +48,7 @@ def to_host(tensor: "Tensor") -> NDArray[np.float32]:
 
 
 class Placement(NamedTuple):
-    """The place of each of the N sequences of a batch in its rows, int64."""
+    """The place of each of the N sequences of a batch in its rows."""
 
     row: NDArray[np.int64]  # (N,)
     number: NDArray[np.int64]  # (N,) the number of the sequence in its row
@@ -57,14 +57,10 @@ class Placement(NamedTuple):
 
 
 def distribute(lengths: Sequence[int], row_length: int) -> list[list[int]]:
-    """Distributes sequences over rows; returns the numbers of the sequences in each row.
+    """Distributes sequences of at most `row_length` tokens over rows; returns the numbers of those in each row.
 
     Sequences are placed from the longest to the shortest, each into the emptiest row. The number of rows is the
     smallest for which all fit.
-
-    Args:
-        lengths: of the sequences, at most `row_length` each.
-        row_length: tokens of a row.
     """
     order = np.argsort(lengths, kind="stable")[::-1].tolist()
     count = max(1, -(-sum(lengths) // row_length))

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall")
 OUTSIDE = "O"
 """The tag of a token that has no piece, if the task has such a tag; otherwise its first tag."""
-SCHEMES = {"BIES": "BIES", "BILU": "BIES", "BMES": "BIES", "BMEW": "BIES"}
-"""The letters of each scheme of tags, and what they are in BIES. IOB, IOE and plain B are parts of the first."""
+SCHEMES = ("BIES", "BILU", "BMES", "BMEW")
+"""The letters of each scheme of tags, in the order of BIES. IOB, IOE and plain B are parts of the first."""
 _PREFIXED = re.compile(r"([A-Z])(?:[-_:/](.+))?", re.DOTALL | re.IGNORECASE)
 _SUFFIXED = re.compile(r"(.+)[-_:/]([A-Z])", re.DOTALL | re.IGNORECASE)
 
@@ -82,10 +82,9 @@ class TagFeatures:
         self._lengths = np.minimum(self._pieces.lengths, self._capacity)  # (tokens,)
         labels = [example.labels or [IGNORED_LABEL] * len(example.tokens) for example in examples]
         self._labels = np.concatenate([np.array(of_text, dtype=np.int64) for of_text in labels])  # (tokens,)
-        inside = [tag.replace("B-", "I-", 1) if tag.startswith("B-") else tag for tag in tags]
-        self._continued = np.array(
-            [tags.index(tag) if tag in tags else number for number, tag in enumerate(inside)]
-        )  # (C,) the tag of the further pieces of a token
+        inside = [f"I-{tag[2:]}" if tag.startswith("B-") else tag for tag in tags]
+        of_pieces = [tags.index(tag) if tag in tags else number for number, tag in enumerate(inside)]
+        self._continued = np.array(of_pieces)  # (C,) the tag of the further pieces of a token
         self._windows = self._make_windows()
         lengths = [2 + self._lengths[start:end].sum() for start, end in self._windows]
         self.lengths = np.array(lengths, dtype=np.int64)  # (samples,)
@@ -138,9 +137,8 @@ class TagFeatures:
         per_window = []
         for sample, tokens, logits in zip(samples, seen, np.split(to_host(output.logits), ends)):  # (seen, C)
             start, end = self._windows[sample]
-            of_window = np.tile(self._without_piece, (end - start, 1))  # (tokens, C)
-            of_window[tokens - start] = logits
-            per_window.append(of_window)
+            per_window.append(np.tile(self._without_piece, (end - start, 1)))  # (tokens, C)
+            per_window[-1][tokens - start] = logits
         return per_window
 
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
@@ -162,11 +160,10 @@ def in_bies(labels: Sequence[str]) -> list[str] | None:
         types = {match[type_] or "" for match in matches}
         if not matches or len(matches) < len(marked) or ("" in types and (len(types) > 1 or not letters & set("BI"))):
             continue
-        for scheme, bies in SCHEMES.items():
+        for scheme in SCHEMES:
             if letters <= set(scheme):
-                names = {
-                    match[0]: f"{bies[scheme.index(match[letter].upper())]}-{match[type_] or ''}" for match in matches
-                }
+                in_scheme = str.maketrans(scheme, "BIES")
+                names = {of[0]: f"{of[letter].upper().translate(in_scheme)}-{of[type_] or ''}" for of in matches}
                 return [names.get(label, OUTSIDE) for label in labels]
     return None
 
@@ -195,13 +192,6 @@ def entity_counts(task: Task, predictions: Logits) -> NDArray[np.int64]:
     texts = zip(*(np.split(names[tags], ends) for tags in (predictions.predictions(), predictions.labels)))
     pairs = [(entities(ours.tolist()), entities(true.tolist())) for ours, true in texts]
     return np.array([(len(ours & true), len(ours), len(true)) for ours, true in pairs], dtype=np.int64)
-
-
-def entity_score(metric: str, right: int, predicted: int, true: int) -> float:
-    """One of `ENTITY_METRICS` from the numbers of entities; 0 if there are none."""
-    above = 2 * right if metric == "entity_f1" else right
-    below = {"entity_f1": predicted + true, "entity_precision": predicted, "entity_recall": true}[metric]
-    return above / below if below else 0.0
 
 
 class Tagging(LogitsKind):
@@ -258,4 +248,11 @@ class Tagging(LogitsKind):
         if metric not in ENTITY_METRICS or predictions.labels is None:
             return super().statistic(task, metric, predictions)
         counts = entity_counts(task, predictions)  # (N, 3)
-        return lambda texts: entity_score(metric, *counts[texts].sum(axis=0).tolist())
+
+        def compute(texts: NDArray[np.int64]) -> float:
+            right, predicted, true = counts[texts].sum(axis=0).tolist()
+            above = 2 * right if metric == "entity_f1" else right
+            below = {"entity_f1": predicted + true, "entity_precision": predicted, "entity_recall": true}[metric]
+            return above / below if below else 0.0
+
+        return compute

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes, name_of
+from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes, name_of, rows_of
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
@@ -36,13 +36,10 @@ _NAMES = 'name the labels that a text has, such as ["sports", "arts"]; 0 and 1 f
 
 @dataclass(frozen=True)
 class TextExample:
-    """A text or a pair of texts with its label.
+    """A text or a pair of texts.
 
     Attributes:
-        id: of a test example the file's own index; of any other the number of its row, from 0.
-        second: None if the task has single texts.
-        label: the number of the class, the number of a regression, or the numbers of several labels; None if it is not
-            known.
+        label: the number of the class, the number of a regression, or the numbers of several labels; None if unknown.
     """
 
     id: str
@@ -81,12 +78,12 @@ class TextFeatures:
         """Cuts sequences of more than `max_length` tokens at the end of the longer text."""
         self.describe(task, examples)
         self._max_length = max_length
-        self._first = EncodedTexts(vocabulary, [example.first for example in examples])
-        self._second = None
-        self.lengths = np.minimum(self._first.lengths + 2, max_length)
+        self._first, self._second = EncodedTexts(vocabulary, [example.first for example in examples]), None
+        lengths = self._first.lengths + 2
         if examples[0].second is not None:
             self._second = EncodedTexts(vocabulary, [example.second or "" for example in examples])
-            self.lengths = np.minimum(self._first.lengths + self._second.lengths + 3, max_length)
+            lengths = lengths + self._second.lengths + 1
+        self.lengths = np.minimum(lengths, max_length)
 
     def describe(self, task: Task, examples: Sequence[Any]) -> None:
         """Keeps the ids and the labels of the examples."""
@@ -164,8 +161,7 @@ class Regression(Classification):
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """One label, called as the column. Raises UserError if the column holds one number only."""
-        numbers = {ExampleRow(table, index, columns).number() for index in range(len(table.rows))}
-        if len(numbers) < 2:
+        if len({row.number() for row in rows_of(table, columns)}) < 2:
             raise UserError(f"{table.source}: column {columns.label!r} holds one number only; name another column")
         return (columns.label,)
 
@@ -210,13 +206,11 @@ class MultiLabel(Classification):
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """The labels, see `find_classes`. Raises UserError if the rows have a number for each label, not names."""
-        given = [_names(ExampleRow(table, index, columns, "optional")) or () for index in range(len(table.rows))]
+        given = [_names(row) or () for row in rows_of(table, columns, "optional")]
         names = {str(name_of(name)) for row in given for name in row}
         if len({len(row) for row in given}) == 1 and all(_BIT.fullmatch(name) for name in names) and names:
-            shown = ", ".join(map(str, given[0][:5]))
-            raise UserError(
-                f"{table.source}: column {columns.label!r} holds values such as {shown} in all rows; {_NAMES}"
-            )
+            fault = f"holds values such as {', '.join(map(str, given[0][:5]))} in all rows"
+            raise UserError(f"{table.source}: column {columns.label!r} {fault}; {_NAMES}")
         return find_classes(table, columns, lambda row: _names(row) or ())
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -262,13 +256,11 @@ class MultiLabel(Classification):
     def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
         """The list of the labels as "prediction", and the "probabilities" of all labels, which do not sum to 1."""
         shares = 1 / (1 + np.exp(-predictions.logits.astype(np.float64)))  # (N, C)
-        return {
-            name: {
-                "prediction": [label for label, share in zip(task.labels, row) if share > 0.5],
-                "probabilities": dict(zip(task.labels, row)),
-            }
-            for name, row in zip(predictions.ids.tolist(), shares.tolist())
-        }
+        records = {}
+        for name, row in zip(predictions.ids.tolist(), shares.tolist()):
+            chosen = [label for label, share in zip(task.labels, row) if share > 0.5]
+            records[name] = {"prediction": chosen, "probabilities": dict(zip(task.labels, row))}
+        return records
 
 
 def _names(row: ExampleRow) -> Sequence[Any] | None:

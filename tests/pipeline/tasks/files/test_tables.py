@@ -106,7 +106,7 @@ def test_a_data_set_with_named_classes():
     rows = datasets.Dataset.from_dict(
         {"text": ["a", "b"], "label": [1, -1], "ner_tags": [[0, 1], [1]]}, features=features
     )
-    table = from_dataset(rows, "name, split train")
+    table = from_dataset(rows, "name, split train", rows.column_names)
     assert [(row["label"], row["ner_tags"]) for row in table.rows] == [("pos", ["O", "B-X"]), (None, ["B-X"])]
     assert table.class_names == {"label": ("neg", "pos"), "ner_tags": ("O", "B-X")}
     assert table.place(1) == "name, split train, row 1"
