@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine
 
 T = TypeVar("T", Tensor, float)
+_WRITE_AGAIN = "training is done and saved, and the same command repeats only this"
 
 
 class FinetuningSums(NamedTuple, Generic[T]):
@@ -78,10 +79,7 @@ def digest(splits: Splits) -> str:
 class FineTuning(TrainingTask):
     """The run of one seed: trains on the samples of split "train" and evaluates on the task's dev sets.
 
-    Attributes:
-        task: what is learned.
-        data: the examples, which the runs of all seeds share.
-        command: the flags as they were given, which are those of all seeds.
+    The runs of all seeds share `data`, and `command`, the flags as they were given.
     """
 
     settings: FinetuneSettings
@@ -191,10 +189,7 @@ class FineTuning(TrainingTask):
             self.control.all_or_raise(
                 functools.partial(_write_split, task, split, predictions, output),
                 (OSError, UserError),
-                lambda reason: UserError(
-                    f"the predictions of {output} were not written: {reason}; training is done and saved, and the same "
-                    "command repeats only this"
-                ),
+                lambda reason: UserError(f"the predictions of {output} were not written: {reason}; {_WRITE_AGAIN}"),
             )
             if predictions is not None and (of_split := task.kind.metrics(task, predictions)):
                 metrics[split] = of_split
@@ -224,9 +219,8 @@ class FineTuning(TrainingTask):
         return _how_to_predict(self.settings.flags.output) if self.command.seeds is None else ""
 
     def read(self, positions: NDArray[np.int64], size: int) -> Any:
-        training = self.features["train"]
-        _, samples = sampler.rows_at(positions, len(training.lengths), self.settings.flags.seed)
-        return training.batch(samples.tolist(), training=True)
+        _, samples = sampler.rows_at(positions, self.rows, self.settings.flags.seed)
+        return self.features["train"].batch(samples.tolist(), training=True)
 
     def label_counts(self, micro_batches: Sequence[Any]) -> LabelCounts:
         return LabelCounts(sum(batch.label_count for batch in micro_batches))
@@ -246,14 +240,12 @@ class FineTuning(TrainingTask):
     def summarise(self, totals: FinetuningSums[float]) -> dict[str, Any]:
         """The mean loss and, except for a regression, the accuracy."""
         labels = max(totals.labels, 1.0)
-        metrics: dict[str, Any] = {"loss": totals.loss / labels}
-        if not self.task.kind.predicts_numbers:
-            metrics["accuracy"] = totals.correct / labels
-        return metrics | {"interval_tokens": int(totals.tokens)}
+        accuracy = {} if self.task.kind.predicts_numbers else {"accuracy": totals.correct / labels}
+        return {"loss": totals.loss / labels, **accuracy, "interval_tokens": int(totals.tokens)}
 
     def data_progress(self, samples: int) -> dict[str, Any]:
         """The number of epochs."""
-        return {"epochs": samples / len(self.features["train"].lengths)}
+        return {"epochs": samples / self.rows}
 
     def try_evaluation(self, engine: "Engine") -> tuple[None, float]:
         """Evaluates on one batch of each rank from every dev set."""
@@ -273,23 +265,19 @@ class FineTuning(TrainingTask):
         metrics: dict[str, float] = {}
         for split in self.dev_splits:
             predictions = predict(engine, self.features[split], self.control, engine.device, wrap)
+            scored: dict[str, float] | str | None = None  # the metrics, or why there are none
             with progress.get_progress().during("scoring"):
-                scored = None if predictions is None else self._score(predictions)
+                try:
+                    scored = None if predictions is None else self.task.kind.metrics(self.task, predictions)
+                except ValueError as error:
+                    scored = str(error)
             of_split = self.control.broadcast(scored)
             if isinstance(of_split, str):
                 raise TrainingFailed(f"the evaluation on {split} failed: {of_split}; {REMEDY}")
             prefix = "" if split == self.dev_splits[0] else f"{split}/"
             metrics |= {f"{prefix}{name}": value for name, value in of_split.items()}
         engine.train()
-        shown = self.task.score
-        return Evaluation(dict(metrics), metrics[shown], shown)
-
-    def _score(self, predictions: Any) -> dict[str, float] | str:
-        """The metrics, or why there are none."""
-        try:
-            return self.task.kind.metrics(self.task, predictions)
-        except ValueError as error:
-            return str(error)
+        return Evaluation(dict(metrics), metrics[self.task.score], self.task.score)
 
 
 def _how_to_predict(run: Path) -> str:
@@ -299,12 +287,11 @@ def _how_to_predict(run: Path) -> str:
 
 def _write_split(task: Task, split: str, predictions: Any | None, output: Path) -> None:
     """Writes the predictions of one split, which rank 0 has."""
-    if predictions is None:
-        return
-    for directory in ("logits", "submission"):
-        (output / directory).mkdir(exist_ok=True)
-    predictions.save(output / "logits" / f"{split}{task.kind.ending}")
-    task.write_submission(split, predictions, output / "submission")
+    if predictions is not None:
+        for directory in ("logits", "submission"):
+            (output / directory).mkdir(exist_ok=True)
+        predictions.save(output / "logits" / f"{split}{task.kind.ending}")
+        task.write_submission(split, predictions, output / "submission")
 
 
 def _print_split(task: Task, split: str, metrics: Mapping[str, float], predictions: Any) -> None:
@@ -320,21 +307,22 @@ def _print_split(task: Task, split: str, metrics: Mapping[str, float], predictio
 
 
 def _write_summary(output: Path, members: Sequence[Path]) -> None:
-    """Writes `output/results.json` from those of several seeds: the median of every metric, and its spread.
-
-    The spread is the lowest and the highest value.
-    """
+    """Writes `output/results.json` from those of several seeds: the median, lowest and highest value of each metric."""
     results = [read_results(member / RESULTS, OneRunRecord) for member in members]
     first, metrics = results[0], [result.metrics for result in results]
     median: dict[str, dict[str, float]] = {}
     spread: dict[str, dict[str, list[float]]] = {}
+    lines = []
     for split, of_split in first.metrics.items():
         median[split], spread[split] = {}, {}
         for name in of_split:
             if lacking := [member for member, of_run in zip(members, metrics) if name not in of_run.get(split, {})]:
                 raise UserError(f"{lacking[0] / RESULTS} lacks {name} of {split}; run that seed again")
             values = [of_run[split][name] for of_run in metrics]
-            median[split][name], spread[split][name] = statistics.median(values), [min(values), max(values)]
+            middle, low, high = statistics.median(values), min(values), max(values)
+            median[split][name], spread[split][name] = middle, [low, high]
+            reach = f"the median of {len(members)} seeds from {low:.4g} to {high:.4g}"
+            lines.append(f"{split}: {name} {middle:.4g}, {reach}")
     shared = ("task", "own_task", "model", "init", "random_weights", "hyperparameters", "examples")
     seeds = [
         {"directory": member.name, "seed": result.seed, "best_step": result.best_step, "metrics": result.metrics}
@@ -344,8 +332,4 @@ def _write_summary(output: Path, members: Sequence[Path]) -> None:
     summary = {name: recorded[name] for name in shared if name != "own_task" or first.own_task is not None}
     summary |= {"seeds": seeds, "median": median, "spread": spread}
     atomic.write_text(output / RESULTS, json.dumps(summary, indent=1) + "\n")
-    for split, of_split in median.items():
-        for name, value in of_split.items():
-            low, high = spread[split][name]
-            print(f"{split}: {name} {value:.4g}, the median of {len(seeds)} seeds from {low:.4g} to {high:.4g}")
-    print(_how_to_predict(members[0]))
+    print(*lines, _how_to_predict(members[0]), sep="\n")

@@ -48,11 +48,9 @@ def make_tasks(flags: FinetuneFlags, world_size: int, hardware: Hardware) -> lis
 
 def _check_form(flags: FinetuneFlags) -> None:
     """Raises UserError if --output holds a run of one seed and --seeds is given, or the other way round."""
-    single = (flags.output / "settings.json").exists()
-    several = any(flags.output.glob("seed-*/settings.json"))
-    if single and flags.seeds is not None:
+    if (flags.output / "settings.json").exists() and flags.seeds is not None:
         raise UserError(f"{flags.output} holds a run of one seed; leave --seeds out, or choose another --output")
-    if several and flags.seeds is None:
+    if any(flags.output.glob("seed-*/settings.json")) and flags.seeds is None:
         raise UserError(f"{flags.output} holds runs of several seeds; give --seeds, or choose another --output")
 
 
@@ -81,8 +79,8 @@ def resolve(
         attention_probs_dropout_prob=dropout,
         classifier_dropout_prob=flags.classifier_dropout,
     )
-    limits = {field.name: getattr(flags, field.name, None) for field in dataclasses.fields(SpanLimits)}
-    given = {name: value for name, value in limits.items() if value is not None}
+    names = [field.name for field in dataclasses.fields(SpanLimits)]
+    limits = {name: value for name in names if (value := getattr(flags, name, None)) is not None}
     settings = FinetuneSettings(
         flags=flags,
         model=model,
@@ -97,7 +95,7 @@ def resolve(
         own_task=own_tasks.record_of(task),
         data_digest=data_digest,
         max_length=_max_length(flags.max_length, task, initial.config),
-        limits=SpanLimits(**given) if task.kind.uses_span_limits else None,
+        limits=SpanLimits(**limits) if task.kind.uses_span_limits else None,
         pretraining=None if flags.random_weights else initial.pretraining,
         rate_note=reason,
         data_on_hub=flags.data is not None and not Path(flags.data).exists(),
@@ -115,21 +113,16 @@ def _learning_rate(flags: FinetuneFlags, task: Task, config: AlbertConfig) -> tu
 
     The table has the rates of wide models. A smaller model needs a higher one: here by the square of the width.
     """
-    if flags.deepspeed_config is not None or flags.learning_rate is not None:
-        return flags.learning_rate or task.hyperparameters.learning_rate, ""
     table = task.hyperparameters.learning_rate
-    if config.hidden_size >= TABLE_WIDTH:
-        return table, ""
+    if flags.deepspeed_config is not None or flags.learning_rate is not None or config.hidden_size >= TABLE_WIDTH:
+        return flags.learning_rate or table, ""
     rate = min(MAX_RATE, float(f"{table * (TABLE_WIDTH / config.hidden_size) ** 2:.1g}"))
     of_table = "Table 14" if task.columns is None else "own files"
     return rate, f" ({table:g} of {of_table} suits a width from {TABLE_WIDTH} on; this model has {config.hidden_size})"
 
 
 def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware, rate: float) -> dict[str, Any]:
-    """The user's JSON with the values of the flags; without one, Table 14 and the optimizer of the paper's code.
-
-    That is AdamW without bias correction.
-    """
+    """The user's JSON, or Table 14 and AdamW without bias correction as in the paper's code; and the flags' values."""
     default = task.hyperparameters
     adamw = {"lr": rate, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
     json: dict[str, Any] = {

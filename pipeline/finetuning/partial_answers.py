@@ -43,8 +43,7 @@ def answers(
 ) -> Iterator[list[Answer]]:
     """Yields the answers to examples, `size` at a time. An example of None has {}.
 
-    With `out`, each chunk is added to its `partial_file` first. The chunks that are there already, from an earlier
-    start with the same identity, are read from there.
+    With `out`, each chunk is added to its `partial_file` first, from which a later start with the same identity reads.
 
     Raises UserError if another process writes `out`, or the partial file is another file.
     """

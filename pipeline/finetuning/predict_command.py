@@ -18,17 +18,15 @@ from data_prep.corpus.documents import spelled
 from data_prep.text.vocabulary import MASK
 from pipeline.checkpoint.pooling import read_pooling
 from pipeline.finetuning.partial_answers import Answering, answers, identity_of, partial_file
-from pipeline.finetuning.predictor import Fill, Predictor, open_predictor
-from pipeline.tasks.files.rows import Columns, ExampleRow, check_columns
+from pipeline.finetuning.predictor import Predictor, open_predictor
+from pipeline.tasks.files.rows import Columns, ExampleRow, check_columns, rows_of
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
 from pipeline.tasks.task import Task
 
 PIPE = "-"
 """In the place of a file: standard input, or JSON Lines on standard output."""
-
 MAX_FAULTS = 10
 """Rows that are named on stderr because they cannot be read."""
-
 BATCHES = 16
 """Of a chunk, which is lost if the command is interrupted."""
 
@@ -44,10 +42,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
     if args.out is not None:
         check_output(args.out)
-    if args.mask:
-        chunks: Iterable[Rows] = [fill_masks(args)]
-    else:
-        chunks = embed_texts(args) if args.embed else predict(args)
+    chunks = fill_masks(args) if args.mask else embed_texts(args) if args.embed else predict(args)
     if args.out == PIPE:
         for rows in chunks:
             write(PIPE, rows)
@@ -109,27 +104,22 @@ def embed_texts(args: argparse.Namespace) -> Iterator[Rows]:
     return answered(args, predictor, table.rows, texts, answer, columns, read_pooling(predictor.place))
 
 
-def fill_masks(args: argparse.Namespace) -> Rows:
-    """The most likely pieces in the masks of each --mask. Prints them if there is no --out."""
+def fill_masks(args: argparse.Namespace) -> Iterator[Rows]:
+    """Each --mask with the most likely pieces in its masks. Prints them if there is no --out."""
     predictor = open_predictor(args.run)
     texts = list(map(spelled, args.mask))  # as the shell wrote them, also where Python's encoding is ASCII
-    filled = list(zip(texts, predictor.fill_mask(texts, args.top_k)))
+    rows, shown = [], []
+    for text, fills in zip(texts, predictor.fill_mask(texts, args.top_k)):
+        shown.append(text)
+        masks = []
+        for number, of_mask in enumerate(fills, start=1):
+            shown += [f"  {MASK} {number}:"] if len(fills) > 1 else []
+            shown += [f"  {100 * one.probability:5.1f} %  {one.text}" for one in of_mask]
+            masks.append([{"piece": one.piece, "probability": one.probability} for one in of_mask])
+        rows.append({"text": text, "masks": masks})
     if args.out is None:
-        print("\n".join(line for text, fills in filled for line in shown_fills(text, fills)))
-    return [
-        {"text": text, "masks": [[{"piece": one.piece, "probability": one.probability} for one in of] for of in fills]}
-        for text, fills in filled
-    ]
-
-
-def shown_fills(text: str, fills: list[list[Fill]]) -> list[str]:
-    """A text and the pieces for each of its masks, for people."""
-    shown = [text]
-    for number, of_mask in enumerate(fills, start=1):
-        if len(fills) > 1:
-            shown.append(f"  {MASK} {number}:")
-        shown += [f"  {100 * one.probability:5.1f} %  {one.text}" for one in of_mask]
-    return shown
+        print(*shown, sep="\n")
+    yield rows
 
 
 def _refuse_columns(rows: Iterable[Row], names: Sequence[str]) -> None:
@@ -144,27 +134,22 @@ def columns_for(task: Task, text: str | None, second_text: str | None, choices: 
     """
     columns = task.input_columns
     assert columns is not None
-    for flag, given, known in (
-        ("--second-text-column", second_text, columns.second_text),
-        ("--choice-columns", choices, columns.choices),
-    ):
-        if given and not known:
-            raise UserError(f"{flag}: the run was trained without such a column; drop it")
-    return dataclasses.replace(
-        columns,
-        text=text or columns.text,
-        second_text=second_text or columns.second_text,
-        choices=tuple(choices) or columns.choices,
-    )
+    lacking = "the run was trained without such a column; drop it"
+    if second_text and not columns.second_text:
+        raise UserError(f"--second-text-column: {lacking}")
+    if choices and not columns.choices:
+        raise UserError(f"--choice-columns: {lacking}")
+    given: dict[str, Any] = {"text": text, "second_text": second_text, "choices": tuple(choices)}
+    return dataclasses.replace(columns, **{name: value for name, value in given.items() if value})
 
 
 def read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T]) -> list[T | None]:
     """What `read_row` makes of each row; None, and a line on stderr, for one that it refuses."""
     made: list[T | None] = []
     faults: list[UserError] = []
-    for index in range(len(table.rows)):
+    for row in rows_of(table, columns, "ignored"):
         try:
-            made.append(read_row(ExampleRow(table, index, columns, "ignored")))
+            made.append(read_row(row))
         except UserError as error:
             made.append(None)
             faults.append(error)
@@ -178,19 +163,15 @@ def read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T
 
 
 def read_rows(source: str, column: str | None = None) -> Table:
-    """The rows of a table in a file, or of JSON Lines, CSV or TSV in standard input. UserError: broken content.
-
-    `column` is one that will be read, see `read_table`.
-    """
+    """The rows of a file, or of JSON Lines, CSV or TSV in standard input. `column` will be read: see `read_table`."""
     if source != PIPE:
         return read_table(Path(source), (column,))
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"standard input is not UTF-8 text (byte {error.start:,}); convert it") from None
-    is_json = text.lstrip().startswith(("{", "["))
-    place = Path("standard input")
-    table = parse_json_lines(text, place) if is_json else parse_separated(text, place)
+    parse = parse_json_lines if text.lstrip().startswith(("{", "[")) else parse_separated
+    table = parse(text, Path("standard input"))
     if not table.rows:
         raise UserError("standard input holds no row; pipe JSON Lines, or CSV with a header, into it")
     return table
@@ -198,12 +179,11 @@ def read_rows(source: str, column: str | None = None) -> Table:
 
 def check_output(out: str) -> None:
     """Raises UserError if `out` cannot be written."""
-    path = Path(out)
     if out == PIPE:
         return
-    if path.suffix.lower() not in WRITERS:
+    if Path(out).suffix.lower() not in WRITERS:
         raise UserError(f"--out {out} has none of the endings {', '.join(WRITERS)}; choose one, or - for a pipe")
-    places.check_new_file(path)
+    places.check_new_file(Path(out))
 
 
 def write(out: str, rows: Rows) -> None:
@@ -211,8 +191,8 @@ def write(out: str, rows: Rows) -> None:
     if out == PIPE:
         sys.stdout.buffer.write(_json_lines(rows))  # UTF-8 whatever the terminal's encoding is
         sys.stdout.buffer.flush()
-        return
-    atomic.write_bytes(Path(out), WRITERS[Path(out).suffix.lower()](rows))
+    else:
+        atomic.write_bytes(Path(out), WRITERS[Path(out).suffix.lower()](rows))
 
 
 def _json(value: Any) -> str:
@@ -250,9 +230,8 @@ def _parquet(rows: Rows) -> bytes:
     try:
         pq.write_table(pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows]), buffer)
     except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise UserError(
-            f"the rows fit no Parquet file ({one_line(error)}); choose an --out that ends in .jsonl"
-        ) from None
+        fault = f"the rows fit no Parquet file ({one_line(error)})"
+        raise UserError(f"{fault}; choose an --out that ends in .jsonl") from None
     return buffer.getvalue()
 
 
@@ -261,8 +240,7 @@ def _names(rows: Rows) -> list[str]:
 
 
 WRITERS: dict[str, Callable[[Rows], bytes]] = {
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
+    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
     ".csv": functools.partial(_separated, separator=","),
     ".tsv": functools.partial(_separated, separator="\t"),
     ".parquet": _parquet,

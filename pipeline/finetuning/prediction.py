@@ -44,11 +44,7 @@ def batches_of(
 def predict(
     model: nn.Module, features: Features, control: ControlGroup, device: torch.device, wrap: Monitor = unmonitored
 ) -> Any | None:
-    """Predicts each example with a model or an engine, and leaves it in evaluation mode. Collective.
-
-    Returns:
-        The predictions on rank 0; None on the other ranks.
-    """
+    """The predictions of a model or engine on rank 0, None on others. Leaves it in evaluation mode. Collective."""
     batches = batches_of(features, control.rank, control.world_size)
     gathered = control.gather(outputs_of(model, features, device, batches, wrap))
     if gathered is None:

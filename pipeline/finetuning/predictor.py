@@ -19,7 +19,7 @@ from data_prep.text.vocabulary import CLS_ID, MASK, MASK_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
 from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
-from pipeline.checkpoint.pooling import Pooling, read_pooling
+from pipeline.checkpoint.pooling import read_pooling
 from pipeline.data.prefetch import to_device
 from pipeline.finetuning.prediction import batches_of, outputs_of
 from pipeline.tasks.files.tables import Table
@@ -40,10 +40,7 @@ class Fill(NamedTuple):
 
 
 def encode(vocabulary: Vocabulary, text: str) -> list[int]:
-    """The ids of a text, with [CLS], [SEP] and its masks. A mask includes the space before it.
-
-    Raises UserError if the text has no mask.
-    """
+    """The ids of a text with [CLS], [SEP] and masks, which include the space before them. UserError: it has no mask."""
     if MASK not in text:
         raise UserError(f"the text {text!r} has no {MASK}; write it where a word is to be found")
     return [CLS_ID, *vocabulary.encode_for_use(text), SEP_ID]
@@ -88,8 +85,6 @@ class Predictor:
         source: where it was read, for messages.
         place: its directory.
         task: what the outputs of its head mean; None if it has no head of a task.
-        model: the encoder with a head, or the encoder alone.
-        vocabulary: of the model.
         limits: of the sequences that examples become.
     """
 
@@ -128,10 +123,10 @@ class Predictor:
         columns = task.input_columns
         assert columns is not None
         of_texts = [name for name in (columns.text, columns.second_text) if name is not None]
-        rows = [
-            dict(text) if isinstance(text, Mapping) else dict(zip(of_texts, [text] if isinstance(text, str) else text))
-            for text in _list(texts, (str, tuple, list, Mapping))
-        ]
+        rows: list[dict[str, Any]] = []
+        for text in _list(texts, (str, tuple, list, Mapping)):
+            values = [text] if isinstance(text, str) else text
+            rows.append(dict(text) if isinstance(text, Mapping) else dict(zip(of_texts, values)))
         if not rows:
             return []
         names = tuple(dict.fromkeys(name for row in rows for name in row))
@@ -150,21 +145,42 @@ class Predictor:
         texts, model = _list(texts), self.require_pretrained("to fill a [MASK]")
         return [fill(model, self.vocabulary, text, top_k) for text in texts]
 
+    @torch.no_grad()
     def embed(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> NDArray[np.float32]:
-        """The embedding of each text, float32 (N, H). See `embed`.
+        """The embedding of each text, float32 (N, H).
 
-        It is of Euclidean length 1, unless the model's files for sentence-transformers say otherwise.
+        It is of Euclidean length 1, unless the model's files for sentence-transformers say otherwise. [CLS] and [SEP]
+        count as tokens, as there. A text is cut to the model's positions. Texts of similar length share a batch.
         """
-        encoder = self.model.albert if isinstance(self.model, ModelWithHead) else self.model
-        return embed(encoder, self.vocabulary, _list(texts), batch_size, read_pooling(self.place))
+        model = self.model.albert if isinstance(self.model, ModelWithHead) else self.model
+        pooling, positions = read_pooling(self.place), model.config.max_position_embeddings
+        room = max(0, min(pooling.max_length or positions, positions) - 2)
+        texts = [text.lower() for text in _list(texts)] if pooling.lowercase else _list(texts)
+        encoded = EncodedTexts(self.vocabulary, texts)
+        embeddings = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
+        order = np.argsort(encoded.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            rows, placement = pack([(encoded[index][:room], None) for index in chosen.tolist()])
+            hidden = model(**to_device(rows, self._device)).last_hidden_state  # (B, S, H)
+            if pooling.mode == "cls":
+                vectors = hidden[torch.from_numpy(placement.row), torch.from_numpy(placement.start)].float()  # (N, H)
+            else:
+                tokens = hidden[torch.from_numpy(rows.sequence_ids >= 0)].float()  # (T, H), row after row
+                in_rows = torch.from_numpy(np.lexsort((placement.number, placement.row)))  # (N,)
+                lengths = torch.from_numpy(placement.length)[in_rows].to(self._device)  # (N,)
+                vectors = tokens.new_empty(len(chosen), hidden.shape[-1])  # (N, H)
+                vectors[in_rows] = torch.segment_reduce(tokens, pooling.mode, lengths=lengths, axis=0)
+            if pooling.normalizes:
+                vectors = torch.nn.functional.normalize(vectors, dim=-1)
+            embeddings[chosen] = vectors.cpu().numpy()
+        return embeddings
 
     def require_task(self) -> Task:
         """The task. Raises UserError if there is none."""
         if self.task is None:
-            raise UserError(
-                f"{self.source} is not fine-tuned on a task; name a fine-tuned model, or fine-tune this one by "
-                "pipeline.finetune --init"
-            )
+            remedy = "name a fine-tuned model, or fine-tune this one by pipeline.finetune --init"
+            raise UserError(f"{self.source} is not fine-tuned on a task; {remedy}")
         return self.task
 
     def require_pretrained(self, purpose: str) -> AlbertForPreTraining:
@@ -228,38 +244,3 @@ def _dtype(precision: str | None, device: torch.device) -> torch.dtype:
     if precision == "bf16":
         return torch.bfloat16
     return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.float32
-
-
-@torch.no_grad()
-def embed(
-    model: AlbertModel, vocabulary: Vocabulary, texts: Sequence[str], batch_size: int, pooling: Pooling
-) -> NDArray[np.float32]:
-    """The embedding of each text, float32 (N, H).
-
-    [CLS] and [SEP] count as tokens, as in the library sentence-transformers. A text is cut to the model's positions.
-
-    Args:
-        model: in evaluation mode.
-        batch_size: texts that are encoded at a time; texts of similar length share a batch.
-    """
-    device, positions = next(model.parameters()).device, model.config.max_position_embeddings
-    room = max(0, min(pooling.max_length or positions, positions) - 2)
-    encoded = EncodedTexts(vocabulary, [text.lower() for text in texts] if pooling.lowercase else texts)
-    embeddings = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
-    order = np.argsort(encoded.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        rows, placement = pack([(encoded[index][:room], None) for index in chosen.tolist()])
-        hidden = model(**to_device(rows, device)).last_hidden_state  # (B, S, H)
-        if pooling.mode == "cls":
-            vectors = hidden[torch.from_numpy(placement.row), torch.from_numpy(placement.start)].float()  # (N, H)
-        else:
-            tokens = hidden[torch.from_numpy(rows.sequence_ids >= 0)].float()  # (T, H), row after row
-            in_rows = torch.from_numpy(np.lexsort((placement.number, placement.row)))  # (N,)
-            lengths = torch.from_numpy(placement.length)[in_rows].to(device)  # (N,)
-            vectors = tokens.new_empty(len(chosen), hidden.shape[-1])  # (N, H)
-            vectors[in_rows] = torch.segment_reduce(tokens, pooling.mode, lengths=lengths, axis=0)
-        if pooling.normalizes:
-            vectors = torch.nn.functional.normalize(vectors, dim=-1)
-        embeddings[chosen] = vectors.cpu().numpy()
-    return embeddings
