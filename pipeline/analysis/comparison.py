@@ -71,10 +71,10 @@ def member_directories(run: Path) -> list[Path]:
 
 def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     """The predictions of each split of one run, by name. Raises UserError for a file that is damaged."""
-    files = sorted((run / "logits").glob(f"*{task.kind.ending}"))
-    found = {path.stem: task.kind.predictions.load(path) for path in files}
-    for path in files:
-        logits = getattr(found[path.stem], "logits", None)
+    found = {}
+    for path in sorted((run / "logits").glob(f"*{task.kind.ending}")):
+        found[path.stem] = predictions = task.kind.predictions.load(path)
+        logits = getattr(predictions, "logits", None)
         if logits is not None and logits.shape[1] != len(task.labels):
             raise UserError(f"{path} has {logits.shape[1]} logits a row and {task.name} {len(task.labels)}; restore it")
     return found
@@ -83,11 +83,8 @@ def read_predictions(run: Path, task: Task) -> dict[str, Any]:
 def gain_of(task: Task, first: Any, second: Any, seed: int = 0) -> Interval:
     """95 % bootstrap interval of the metric of `first` minus that of `second`, in percentage points.
 
-    Each resample takes the same examples for both, so that an example that is hard for both does not widen the
-    interval.
-
-    Raises:
-        ValueError: the two do not hold the same examples, or their labels are not known.
+    Each resample takes the same examples for both, so that an example that is hard for both does not widen it.
+    Raises ValueError: the two do not hold the same examples, or their labels are not known.
     """
     low, high = bootstrap_interval(*difference_of(task, first, second), seed)
     return 100 * low, 100 * high
@@ -104,12 +101,9 @@ def difference_of(task: Task, first: Any, second: Any) -> tuple[Statistic, int]:
 
 
 def verdict_of(weights: str, gain: Interval | None, exceeds_majority: bool = True) -> str:
-    """The conclusion that the interval of a gain over random weights allows, for a run from such weights.
-
-    A run that does not exceed the majority class has learned nothing that a gain could show.
-    """
+    """The conclusion that the interval of a gain over random weights allows."""
     if not exceeds_majority:
-        return NOT_ABOVE
+        return NOT_ABOVE  # it has learned nothing that a gain could show
     if weights == "random":
         return "random weights themselves"
     if gain is None:
@@ -122,10 +116,8 @@ def verdict_of(weights: str, gain: Interval | None, exceeds_majority: bool = Tru
 def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
     """A table of every labelled split of the runs below directories, beside that of the same task from random weights.
 
-    Of several seeds the first one is compared. The interval of the gain is in percentage points.
-
-    Raises:
-        UserError: a run has no logits, the two runs of a task hold different examples, or no example has a label.
+    Of several seeds the first one is compared. The interval of the gain is in percentage points. Raises UserError: a
+    run has no logits, the two runs of a task hold different examples, or no example has a label.
     """
     untrained: dict[str, Mapping[str, Any]] = {}
     for run in find_runs(random):
@@ -148,11 +140,11 @@ def _rows(run: TaskRun, untrained: Mapping[str, Any]) -> Iterator[list[object]]:
         if estimate is None:
             continue
         random, gain = None, None
-        if split in untrained:
-            try:
+        try:
+            if split in untrained:
                 random, gain = task.estimate(untrained[split]), gain_of(task, predictions, untrained[split])
-            except ValueError as error:
-                raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
+        except ValueError as error:
+            raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
         majority = f"{estimate.majority:.1f}" if estimate.majority else ""
         points = "" if gain is None else f"{gain[0]:+.1f} to {gain[1]:+.1f}"
         # Of numbers there is no class.

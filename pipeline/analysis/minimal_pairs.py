@@ -68,7 +68,6 @@ class Outcome:
         phenomenon, paradigm: their names; None for several.
         paradigms, pairs: their numbers.
         accuracy: the share of pairs whose good sentence has the higher score; the mean over several paradigms.
-        ties: pairs whose sentences have equal scores.
         baseline, baseline_ties: the same, if the score is the sum of the log frequencies of the sentence's tokens. None
             if the vocabulary has no frequencies.
     """
@@ -85,14 +84,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """What `pipeline.evaluate minimal-pairs --out` writes.
+    """What `pipeline.evaluate minimal-pairs --out` writes: outcomes over all paradigms, and of each.
 
-    Attributes:
-        model: where it was read.
-        score: how sentences were scored.
-        total: over all paradigms.
-        interval: 95 % interval of the accuracy of `total`, see `interval_of`.
-        phenomena, paradigms: each of them, by name.
+    `interval`: 95 % interval of the accuracy of `total`, see `interval_of`.
     """
 
     model: str
@@ -122,14 +116,11 @@ def read_result(path: Path) -> Result:
 
 
 def read_pairs(path: Path, limit: int | None = None) -> list[Pair]:
-    """Reads pairs from JSON Lines, which may be compressed.
+    """Reads pairs from a file of JSON Lines, which may be compressed, or a directory of them.
 
-    Args:
-        path: a file, or a directory of .jsonl files. Pairs that name no paradigm have that of their phenomenon, or else
-            the name of the file. Pairs that name no phenomenon have that of their paradigm.
-        limit: the number of pairs that are taken of each paradigm, the first ones. None: all.
-    Raises:
-        UserError: there is no pair, a pair has no sentence, or a file cannot be read.
+    Pairs that name no paradigm have that of their phenomenon, or else the name of the file. Pairs that name no
+    phenomenon have that of their paradigm. `limit`: only so many, the first ones, of each paradigm. Raises UserError:
+    there is no pair, a pair has no sentence, or a file cannot be read.
     """
     files = [path]
     if path.is_dir():
@@ -289,12 +280,10 @@ def _encode(vocabulary: Vocabulary, sentences: Sequence[str], positions: int) ->
     """The tokens of sentences. UserError: one has none, or more than `positions` with [CLS] and [SEP]."""
     encoded = EncodedTexts(vocabulary, sentences)
     for index in np.flatnonzero((encoded.lengths == 0) | (encoded.lengths > positions - 2)).tolist():
-        count, sentence = int(encoded.lengths[index]), repr(sentences[index][:60])
-        if count:
-            fault = f"has {count + 2:,} tokens, and the model {positions} positions; shorten it"
-        else:
-            fault = "has no token; correct it"
-        raise UserError(f"the sentence {sentence} {fault}, or remove its pair")
+        count = int(encoded.lengths[index])
+        too_long = f"has {count + 2:,} tokens, and the model {positions} positions; shorten it"
+        fault = too_long if count else "has no token; correct it"
+        raise UserError(f"the sentence {sentences[index][:60]!r} {fault}, or remove its pair")
     return encoded
 
 

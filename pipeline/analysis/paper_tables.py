@@ -29,8 +29,7 @@ MEASURED_DIGITS = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}
 _READING = (
     "All values are percentages unless the column says otherwise. SQuAD: F1/EM, for 2.0 at the threshold that is best "
     "on the same questions, as in the paper's code. CoLA: Matthews correlation; STS: Pearson correlation; other GLUE "
-    "tasks: accuracy. "
-    f'"{NOT_RUN}": no such run has ended.'
+    f'tasks: accuracy. "{NOT_RUN}": no such run has ended.'
 )
 _SHORT = {"embedding_size": "E", "parameter_sharing": "share", "hidden_dropout_prob": "dropout"}
 
@@ -40,10 +39,9 @@ Cell = tuple[float, ...]
 
 @dataclass(frozen=True)
 class PaperPretraining:
-    """What one row of a table is pre-trained with; None stands for the value of the preset.
+    """What one row of a table is pre-trained with; None stands for the value of the preset `model`.
 
     Attributes:
-        model: a preset of `AlbertConfig`.
         objective: "sop", "nsp" or "mlm" (no sentence loss).
         dropout: probability, of hidden states and of attention.
         steps: of batches of 4096 sequences.
@@ -74,12 +72,9 @@ class PaperPretraining:
     def slug(self) -> str:
         """The name of the row's directory. Rows of different tables share it if they are the same experiment."""
         parts = [f"{_SHORT[name]}-{value}" for name, value in self.model_fields.items() if name in _SHORT]
-        if self.objective != AlbertConfig.preset(self.model).sentence_head:
-            parts.append(self.objective)
-        if self.steps != 125_000:
-            parts.append(f"{self.steps // 1000}k")
-        if self.additional_data:
-            parts.append("more-data")
+        parts += [self.objective] if self.objective != AlbertConfig.preset(self.model).sentence_head else []
+        parts += [f"{self.steps // 1000}k"] if self.steps != 125_000 else []
+        parts += ["more-data"] if self.additional_data else []
         return "_".join([self.model, *parts])
 
 
@@ -89,9 +84,7 @@ class Column:
 
     Attributes:
         name: key of the cells.
-        title: as printed.
-        task: the name of the fine-tuning task that it measures; None for a column that is computed from the row.
-        split: of the task's data.
+        task: the fine-tuning task that it measures, on a split; None for a column that is computed from the row.
         metrics: the values of a cell. "best_f1|f1" means: f1 if best_f1 is missing.
     """
 
@@ -104,12 +97,9 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row of a table.
+    """One row of a table, with the paper's cells by column.
 
-    Attributes:
-        name: as printed.
-        pretraining: None for the systems of others and for ensembles, which are printed for comparison and not run.
-        cells: of the paper, by column.
+    `pretraining` is None for the systems of others and for ensembles, which are printed for comparison and not run.
     """
 
     name: str
@@ -229,14 +219,12 @@ def _last(split: str, name: str, unit: float, run: Path) -> Cell | None:
 
 def _relative_speed(run: Path) -> Cell | None:
     """Tokens a second of a pre-training, BERT large's = 1. Speeds are compared on equal ranks only."""
-    reference = run.parents[1] / "bert-large" / "pretrain"
-    if (
-        not (reference / "done").exists()
-        or read_settings(run).engine.world_size != read_settings(reference).engine.world_size
-    ):
+    reference, name = run.parents[1] / "bert-large" / "pretrain", "tokens_per_second"
+    if not (reference / "done").exists():
         return None
-    unit = _last("train", "tokens_per_second", 1, reference)
-    return None if unit is None else _last("train", "tokens_per_second", unit[0], run)
+    ranks, reference_ranks = (read_settings(of).engine.world_size for of in (run, reference))
+    unit = _last("train", name, 1, reference)
+    return None if unit is None or ranks != reference_ranks else _last("train", name, unit[0], run)
 
 
 _PRETRAINING: dict[str, Callable[[Path], Cell | None]] = {

@@ -43,23 +43,17 @@ def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
-    """A short table of a run. Of pre-training: its last evaluation, its speed, and its files; see `_of_fine_tuning`.
+    """A short table of a run, which names the exported model, and the picture of the curves if there is one.
 
-    Args:
-        export: where the exported model is.
-        curves: where a picture of the curves is, if there is one.
-    Raises:
-        UserError: the directory holds no run, a fine-tuning run that has not ended, or a run without an evaluation on
-            held-out rows.
+    Of pre-training it has the last evaluation and the speed. Raises UserError: the directory holds no run, a
+    fine-tuning run that has not ended, or a run without an evaluation on held-out rows.
     """
     if (directory / RESULTS).exists():
         return _of_fine_tuning(read_run(directory))
     settings = read_settings(directory)
     if not isinstance(settings, PretrainSettings):
-        raise UserError(
-            f"{directory} is a fine-tuning run that has not ended; its metrics so far are in "
-            f"{directory / metrics_file.METRICS}"
-        )
+        so_far = directory / metrics_file.METRICS
+        raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
     training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
         raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
@@ -108,10 +102,8 @@ def _of_fine_tuning(run: TaskRun) -> str:
     results, spread = run.results, run.results.spread or {}
     weights = "random" if results.random_weights else results.init
     rows = {"task": run.task.name, "initial weights": weights}
-    if results.seeds:
-        rows["seeds"] = f"{len(results.seeds)}: the median, and the lowest and the highest"
-    if results.steps:
-        rows["steps"] = f"{results.steps:,}, the best is {results.best_step}"
+    rows |= {"seeds": f"{len(results.seeds)}: the median, and the lowest and the highest"} if results.seeds else {}
+    rows |= {"steps": f"{results.steps:,}, the best is {results.best_step}"} if results.steps else {}
     for split, metrics in run.metrics.items():
         for name, value in metrics.items():
             reach = [f"{end:.4g}" for end in spread.get(split, {}).get(name, ())]
@@ -140,8 +132,7 @@ def draw_curves(run: Path, file: Path) -> None:
 def curves_of(run: Path) -> "Figure":
     """The MLM loss, and the accuracy of the sentence task with its 95 % interval, over the steps.
 
-    Raises:
-        UserError: the directory holds no pre-training run, or no record of training.
+    Raises UserError: the directory holds no pre-training run, or no record of training.
     """
     os.environ["MPLBACKEND"] = "agg"  # no display is needed; one that matplotlib does not know is an error
     import matplotlib  # half a second that a table need not wait

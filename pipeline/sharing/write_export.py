@@ -54,11 +54,9 @@ print(albert.load(".").{call})"""
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a person chooses or says of an export, because no record knows it.
+    """What a person says of an export: the license as on the hub, and codes of languages.
 
-    Attributes:
-        license: identifier as on the hub, such as "apache-2.0"; "other" if it is not stated.
-        languages: codes such as "en"; none for those of the text of pre-training, if they are recorded.
+    Without languages they are those of the text of pre-training, if they are recorded.
     """
 
     license: str = "other"
@@ -83,22 +81,18 @@ def export_one(
     Raises:
         UserError: `out` cannot be written, or a record of the run is damaged.
     """
-    source = _source(run.directory, out)
+    place, source = out.resolve(), _source(run.directory, out)
+    # The directory "export" of a run has the run's name.
+    name = run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
     try:
         with outputs.making(out, run_directory.EXPORT_TOOL, source, overwrite) as temporary:
-            return _write(run, tag, temporary, _name(run, out), options or ExportOptions())
+            return _write(run, tag, temporary, name, options or ExportOptions())
     except UserError:
         raise
     except ValueError as error:  # the vocabulary is damaged, or another one
         raise UserError(str(error)) from None
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot write {out}: {one_line(error)}; choose another place") from None
-
-
-def _name(run: TrainedRun, out: Path) -> str:
-    """The title of the card. The directory "export" of a run has the run's name."""
-    place = out.resolve()
-    return run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
 
 
 def _source(run: Path, out: Path) -> str:
@@ -109,24 +103,22 @@ def _source(run: Path, out: Path) -> str:
 def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions) -> str:
     """Writes the files of the export into `directory`. Returns the format, for people."""
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
-    vocabulary = load_vocabulary(vocabulary_file)
+    vocabulary, positions = load_vocabulary(vocabulary_file), model.config.max_position_embeddings
     head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
     in_layout = task is None or task.kind.architecture is not None
     if in_layout:
         restore_file_ids(model, vocabulary)
-        files = tokenizer_files(vocabulary, model.config.max_position_embeddings)
-        huggingface.save(model, directory, files, head)
+        huggingface.save(model, directory, tokenizer_files(vocabulary, positions), head)
         if task is None:
-            write_pooling(directory, model.config.hidden_size, model.config.max_position_embeddings)
-        form = "in the Hugging Face layout"
+            write_pooling(directory, model.config.hidden_size, positions)
     else:
         atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
         checkpoint.save(model, directory)
         shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
-        form = "in the project's own format: transformers has no such head"
     card = _model_card(run, step_of(tag), model, vocabulary, options, name, in_layout)
     atomic.write_text(directory / CARD, card)
-    return form
+    own = "in the project's own format: transformers has no such head"
+    return "in the Hugging Face layout" if in_layout else own
 
 
 def _prediction_record(run: TrainedRun) -> dict[str, Any]:
@@ -168,11 +160,14 @@ def _model_card(
     settings, task, is_bert = read_settings(run.directory), run.task, bert.can_express(model.config)
     pretraining = settings.pretraining if isinstance(settings, FinetuneSettings) else settings
     trained = [line for line in metrics_file.read_records(run.directory, "train") if line["step"] <= step]
-    metrics_file.check_numbers(run.directory, trained[-1] if trained else {}, ("seconds", "tokens") if trained else ())
+    if trained:
+        metrics_file.check_numbers(run.directory, trained[-1], ("seconds", "tokens"))
+    corpora = () if pretraining is None else pretraining.corpora
+    languages = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == "other" else None,
-        language=list(options.languages or _languages(pretraining)) or None,
+        language=list(options.languages or dict.fromkeys(filter(None, languages))) or None,
         library_name="transformers" if in_layout else None,
         pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
         tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
@@ -202,12 +197,6 @@ def _model_card(
         in_layout=in_layout,
     )
     return printable(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip(), keep="\n") + "\n"
-
-
-def _languages(pretraining: PretrainSettings | None) -> list[str]:
-    """The languages of the training text, as far as they are recorded, each once."""
-    corpora = () if pretraining is None else pretraining.corpora
-    return list(dict.fromkeys(code for corpus in corpora for code in corpus.language.split(",") if code))
 
 
 def plain(value: object) -> str:
