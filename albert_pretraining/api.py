@@ -7,6 +7,7 @@ with one line, any other end RuntimeError with the last one.
 
 import argparse
 import contextlib
+import functools
 import importlib
 import inspect
 import json
@@ -57,24 +58,22 @@ def _named(flags: Iterable[inspect.Parameter]) -> Callable[[F], F]:
     def add(function: F) -> F:
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        more = {one.name: one for one in flags if one.name not in signature.parameters}
-        function.__signature__ = signature.replace(parameters=[*own, *more.values()])  # type: ignore[attr-defined]
+        more = [one for one in flags if one.name not in signature.parameters]
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return function
 
     return add
 
 
-def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+_parameter = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
 
 
-def _flags_of_command(command: type[Any]) -> list[inspect.Parameter]:
+def _flags_of_command(command: type[Any]) -> Iterator[inspect.Parameter]:
     """The flags of a training, with their defaults. One that the command requires has None."""
     hints = get_type_hints(command)
-    return [
-        _parameter(one.key.replace("-", "_"), None if one.required else one.default, hints[one.field])
-        for one in flags_of(command)
-    ]
+    for one in flags_of(command):
+        default = None if one.required else one.default
+        yield _parameter(one.key.replace("-", "_"), default=default, annotation=hints[one.field])
 
 
 def _flags_of_job(job: str) -> dict[str, argparse.Action]:
@@ -89,14 +88,12 @@ _JOB_FLAGS = {job: _flags_of_job(job) for job in ("extract", "vocab", "shards")}
 """The jobs of `prepare`, in their order."""
 
 
-def _flags_of_preparation() -> list[inspect.Parameter]:
+def _flags_of_preparation() -> Iterator[inspect.Parameter]:
     """The flags of the three jobs that `prepare` does not give itself. Those that are switches are False."""
-    given = ("documents", "vocab", "out", "split", "input")
-    found = {name: action for of_job in _JOB_FLAGS.values() for name, action in of_job.items() if name not in given}
-    return [
-        _parameter(name, False if action.nargs == 0 else action.default, bool if action.nargs == 0 else Any)
-        for name, action in found.items()
-    ]
+    for name, action in {name: action for job in _JOB_FLAGS.values() for name, action in job.items()}.items():
+        default, kind = (False, bool) if action.nargs == 0 else (action.default, Any)
+        if name not in ("documents", "vocab", "out", "split", "input"):
+            yield _parameter(name, default=default, annotation=kind)
 
 
 def load(source: Place) -> Model:
@@ -233,11 +230,10 @@ def prepare(
 def _check_known(flags: Iterable[str], jobs: Sequence[str]) -> None:
     """Raises UserError for a flag that none of the jobs has."""
     known = {name for job in jobs for name in _JOB_FLAGS[job]}
-    for name in flags:
-        if name not in known:
-            if name in _JOB_FLAGS["vocab"]:
-                raise UserError(f"{name} is for training a vocabulary, and one is given; drop {name} or vocabulary")
-            raise UserError(f"prepare has no flag {name}; {did_you_mean(name, known, 'see its help')}")
+    for name in (name for name in flags if name not in known):
+        if name in _JOB_FLAGS["vocab"]:
+            raise UserError(f"{name} is for training a vocabulary, and one is given; drop {name} or vocabulary")
+        raise UserError(f"prepare has no flag {name}; {did_you_mean(name, known, 'see its help')}")
 
 
 @contextlib.contextmanager
@@ -316,11 +312,10 @@ def _masked_lm(batch: Batch) -> dict[str, NDArray[Any]]:
 def _words(flags: Mapping[str, Any]) -> list[str]:
     """`max_seq_length=128` as --max-seq-length 128. A list gives several words, True the flag alone, None nothing."""
     words = []
-    for name, value in flags.items():
-        if value is not None:
-            words.append("--" + (name if name == "deepspeed_config" else name.replace("_", "-")))  # DeepSpeed's own
-            several = value if isinstance(value, list | tuple) else [value]
-            words += [] if value is True else ["false" if each is False else str(each) for each in several]
+    for name, value in ((name, value) for name, value in flags.items() if value is not None):
+        words.append("--" + (name if name == "deepspeed_config" else name.replace("_", "-")))  # DeepSpeed's own
+        several = value if isinstance(value, list | tuple) else [value]
+        words += [] if value is True else ["false" if each is False else str(each) for each in several]
     return words
 
 

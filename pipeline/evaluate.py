@@ -66,28 +66,16 @@ def parser() -> Parser:
 
     command = commands.add_parser("minimal-pairs", help="how often a pre-trained model prefers the good sentence")
     command.set_defaults(run_command=_minimal_pairs)
-    command.add_argument(
-        "--run",
-        required=True,
-        type=Path,
-        metavar="RUN",
-        help="a run of pre-training (its newest checkpoint), or an export",
+    run = "a run of pre-training (its newest checkpoint), or an export"
+    command.add_argument("--run", required=True, type=Path, metavar="RUN", help=run)
+    files = (
+        "a directory of BLiMP's .jsonl files, or a .jsonl file with the fields good and bad, and phenomenon and "
+        "paradigm if there are several; also compressed (.gz, .xz, .zst, .bz2)"
     )
-    command.add_argument(
-        "--pairs",
-        required=True,
-        type=Path,
-        metavar="PATH",
-        help="a directory of BLiMP's .jsonl files, or a .jsonl file with the fields good and bad, and phenomenon and "
-        "paradigm if there are several; also compressed (.gz, .xz, .zst, .bz2)",
-    )
+    command.add_argument("--pairs", required=True, type=Path, metavar="PATH", help=files)
     command.add_argument("--limit", type=positive, metavar="N", help="only the first N pairs of each paradigm")
-    command.add_argument(
-        "--score",
-        choices=("within-word", "plain"),
-        default="within-word",
-        help="mask with each token the later ones of its word, or the token alone (default: within-word)",
-    )
+    masks = "mask with each token the later ones of its word, or the token alone (default: within-word)"
+    command.add_argument("--score", choices=("within-word", "plain"), default="within-word", help=masks)
     command.add_argument("--out", type=Path, metavar="FILE", help="write the results to this new JSON file, too")
     return p
 

@@ -20,15 +20,10 @@ def parser() -> Parser:
     p.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
     p.add_argument("--step", type=positive, metavar="N", help="the checkpoint of this step")
-    p.add_argument(
-        "--license",
-        default="other",
-        metavar="ID",
-        help="the model's license, as the hub spells it, such as apache-2.0 (default: other, not stated)",
-    )
-    p.add_argument(
-        "--language", nargs="+", default=[], metavar="CODE", help="languages of the text, such as en (default: none)"
-    )
+    license_help = "the model's license, as the hub spells it, such as apache-2.0 (default: other, not stated)"
+    p.add_argument("--license", default="other", metavar="ID", help=license_help)
+    language_help = "languages of the text, such as en (default: none)"
+    p.add_argument("--language", nargs="+", default=[], metavar="CODE", help=language_help)
     p.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
     return p
 

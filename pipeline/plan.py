@@ -4,8 +4,7 @@
         --nodes 8 --gpus-per-node 8 --gpu h100
 
 Prints parameters, bytes on a GPU by kind, the largest micro-batch that fits, the time of a step and of the run, disk
-space, and warnings. Without --reached-tflops the speed of the GPU is an assumption,
-which is printed.
+space, and warnings. Without --reached-tflops the speed of the GPU is an assumption, which is printed.
 """
 
 import math
@@ -77,9 +76,8 @@ def parse(words: Sequence[str]) -> PlanFlags:
 
 def parser() -> Parser:
     """The command line of `pipeline.plan`."""
-    made = Parser(
-        prog="python -m pipeline.plan", description="Plans a run: memory, time and cost, before a GPU is rented."
-    )
+    summary = "Plans a run: memory, time and cost, before a GPU is rented."
+    made = Parser(prog="python -m pipeline.plan", description=summary)
     declare.add_flags(made, PlanFlags)
     return made
 
@@ -155,11 +153,9 @@ def report(flags: PlanFlags, plan: "Plan") -> str:
     if not plan.fits:
         remedy = f"use a micro-batch of at most {largest}" if largest else "use --activation-checkpointing layer"
         lines.append(f"warning: {_gb(memory.total)} do not fit into the usable {_gb(plan.usable_memory)}; {remedy}")
-    if collectives > NETWORK_BOUND * plan.step_seconds:
-        lines.append(
-            f"warning: {100 * collectives / plan.step_seconds:.0f} % of a step goes to collectives: network-bound; use "
-            "a larger batch, fewer nodes, a faster network or a lower ZeRO stage"
-        )
+    if (part := collectives / plan.step_seconds) > NETWORK_BOUND:
+        remedy = "use a larger batch, fewer nodes, a faster network or a lower ZeRO stage"
+        lines.append(f"warning: {100 * part:.0f} % of a step goes to collectives: network-bound; {remedy}")
     return "\n".join(lines)
 
 

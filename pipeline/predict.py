@@ -23,19 +23,10 @@ from pipeline.settings.finetune_flags import ColumnFlags
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.predict", description=__doc__.splitlines()[0])
-    p.add_argument(
-        "--run",
-        required=True,
-        type=Path,
-        metavar="RUN",
-        help="the --output of a run, an export, or a model of the hub",
-    )
-    p.add_argument(
-        "--input",
-        type=Path,
-        metavar="FILE",
-        help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for a pipe",
-    )
+    source = "the --output of a run, an export, or a model of the hub"
+    p.add_argument("--run", required=True, type=Path, metavar="RUN", help=source)
+    files = ".csv, .tsv, .jsonl, .json, .parquet or .conll; - for a pipe"
+    p.add_argument("--input", type=Path, metavar="FILE", help=files)
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)
     p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples of a batch (default: 32)")

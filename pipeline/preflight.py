@@ -60,10 +60,8 @@ _port = bounded(int, "port", lambda port: 1 <= port <= 65535, "a port; give one 
 
 def parser() -> Parser:
     """The command line."""
-    p = Parser(
-        prog="python -m pipeline.preflight",
-        description="Checks whether this machine, or the hosts of a hostfile, can train.",
-    )
+    summary = "Checks whether this machine, or the hosts of a hostfile, can train."
+    p = Parser(prog="python -m pipeline.preflight", description=summary)
     p.add_argument("--hostfile", type=Path, metavar="FILE", help="as for deepspeed (default: check this machine)")
     p.add_argument("--data", nargs="+", default=[], metavar="DIR[:WEIGHT]", help="as for pipeline.pretrain")
     p.add_argument("--eval-data", nargs="+", type=Path, default=[], metavar="DIR", help="as for pipeline.pretrain")
@@ -120,10 +118,8 @@ def _check_hosts(
     here, names, lines = facts_of_host(question["data"]), list(hosts), []
     keeps_alive = len(names) < 2 or "ServerAliveInterval" in os.environ.get("PDSH_SSH_ARGS_APPEND", "")
     if not keeps_alive and "serveraliveinterval 0" in lines_of("ssh", "-G", "--", names[-1]):
-        lines.append(
-            "this host: ssh does not notice that a host is lost; "
-            "export PDSH_SSH_ARGS_APPEND='-o ServerAliveInterval=10 -o ServerAliveCountMax=3'"
-        )
+        remedy = "export PDSH_SSH_ARGS_APPEND='-o ServerAliveInterval=10 -o ServerAliveCountMax=3'"
+        lines.append(f"this host: ssh does not notice that a host is lost; {remedy}")
     first = _start(names[0], environment, question)
     answer = answer_of(first)
     address = args.master_addr or answer.get("address") or names[0]
@@ -138,22 +134,17 @@ def _check_hosts(
 
 
 def problems_of_host(slots: int, found: Mapping[str, Any], here: Facts, needs_gpus: bool) -> list[str]:
-    """What keeps a host from training: one line for each problem, with the remedy.
+    """What keeps a host with `slots` in the hostfile from training: a line for each problem, with the remedy.
 
-    Args:
-        slots: of the host, from the hostfile.
-        found: its answer.
-        here: the facts of this host.
+    `found` is its answer, and `here` has the facts of this host.
     """
     if "facts" not in found:
         return list(found["problems"])
     lines = differences(found["facts"], here) + found["problems"]
     count, device = (found["gpus"], "GPU") if needs_gpus else (found["cores"], "core")
     if count < slots and not any("torch cannot compute" in line for line in lines):
-        lines.append(
-            f"has {quantity(count, device)}, and {quantity(slots, 'slot')} in the hostfile; correct the hostfile, or "
-            "see nvidia-smi"
-        )
+        fault = f"has {quantity(count, device)}, and {quantity(slots, 'slot')} in the hostfile"
+        lines.append(f"{fault}; correct the hostfile, or see nvidia-smi")
     return lines
 
 

@@ -37,15 +37,10 @@ Command = list[str]
 def find_task_data(
     root: Path, fits: Callable[[Task, Collection[str]], bool] = lambda task, splits: "train" in splits
 ) -> dict[str, Path]:
-    """The directory of each task with files below `root`, by name.
-
-    Args:
-        fits: whether the splits in a directory are enough for a task; by default, training files.
-    """
+    """The directory of each task below `root`, by name, if its splits are enough: by default, training files."""
     directories = {}
     for task in TASKS.values():
-        if task.files is None:
-            continue
+        assert task.files is not None
         for directory in (root / name for name in task.files.archives):
             if directory.is_dir() and fits(task, task.files.find(task, directory)):
                 directories[task.name] = directory
@@ -66,26 +61,18 @@ def scale_of(text: str) -> float:
 
 def parser() -> Parser:
     """The command line."""
-    p = Parser(
-        prog="python -m pipeline.reproduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    keep = argparse.RawDescriptionHelpFormatter
+    p = Parser(prog="python -m pipeline.reproduce", description=__doc__, formatter_class=keep)
     p.add_argument("table", metavar="TABLE", help=f"one of {', '.join(TABLES)}")
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="all files are written below DIR/SCALE")
-    p.add_argument(
-        "--scale",
-        default=PAPER_SCALE,
-        metavar="SCALE",
-        help="paper (default), or a fraction of the paper's pre-training steps, such as 0.01",
-    )
+    scale = "paper (default), or a fraction of the paper's pre-training steps, such as 0.01"
+    p.add_argument("--scale", default=PAPER_SCALE, metavar="SCALE", help=scale)
     p.add_argument("--data-root", type=Path, metavar="DIR", help="the tasks' official files")
     p.add_argument("--data", type=Path, metavar="DIR", help="shards to pre-train on")
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--additional-data", type=Path, metavar="DIR", help="shards of the rows with more data")
-    p.add_argument(
-        "--max-hours", type=hours, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
-    )
+    time_limit = "time limit of every pre-training (Table 6: equal time)"
+    p.add_argument("--max-hours", type=hours, metavar="H", help=time_limit)
     p.add_argument("--hostfile", type=Path, metavar="FILE", help="hostfile for the DeepSpeed launcher")
     p.add_argument("--collect", action="store_true", help="make the table of the runs that have ended")
     return p
@@ -104,9 +91,7 @@ def check(args: argparse.Namespace, table: Table) -> None:
 def commands(table: Table, args: argparse.Namespace, task_data: Mapping[str, Path]) -> dict[str, Command]:
     """All trainings that `table` needs, by their directory below the root; each comes after the one it starts from.
 
-    Args:
-        args: the command line, see `parser`.
-        task_data: the directory of each task's files; missing tasks are not run.
+    `task_data` has the directory of each task's files; missing tasks are not run.
     """
     tasks = [task for task in table.tasks if task in task_data]
     from_mnli = [task for task in tasks if TASKS[task].starts_from in tasks]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from common.command_line import Parser, entry_point, natural
+from common.text import quantity
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
 from data_prep.jobs import show_rows
@@ -66,11 +67,8 @@ def describe_row(collator: Collator, index: int, epoch: int, vocabulary: Vocabul
     pieces = shown_pieces(batch, 0, vocabulary.pieces)
     pairs = batch.sequence_ids[0]
     predictions = int((batch.masked_labels[0] != IGNORED_LABEL).sum())
-    count = int(pairs.max()) + 1
-    yield (
-        f"row {index} in epoch {epoch}: {count} pair{'s' * (count != 1)}, {int((pairs >= 0).sum())} of "
-        f"{len(pairs)} positions, {predictions} predictions"
-    )
+    count, used = int(pairs.max()) + 1, f"{int((pairs >= 0).sum())} of {len(pairs)} positions"
+    yield f"row {index} in epoch {epoch}: {quantity(count, 'pair')}, {used}, {predictions} predictions"
     documents = collator.shards.row(index).documents.tolist()
     for pair in range(count):
         label = int(batch.sentence_labels[0, pair])
@@ -89,11 +87,7 @@ def describe_row(collator: Collator, index: int, epoch: int, vocabulary: Vocabul
 
 
 def shown_pieces(batch: Batch, row: int, pieces: Sequence[str]) -> list[str]:
-    """The S pieces of one row of a batch. Predicted pieces are marked as `LEGEND` says.
-
-    Args:
-        pieces: the vocabulary's, V strings.
-    """
+    """The S pieces of one row of a batch, from the vocabulary's. Predicted pieces are marked as `LEGEND` says."""
     shown = [pieces[token] for token in batch.input_ids[row].tolist()]
     for position, label in zip(batch.masked_positions[row].tolist(), batch.masked_labels[row].tolist()):
         if label != IGNORED_LABEL:
