@@ -92,12 +92,6 @@ def test_mistakes_in_a_file(content, message, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_hidden_files_in_a_directory(tmp_path):
-    (tmp_path / "b.jsonl").write_bytes(lines(own(0)))
-    (tmp_path / "._b.jsonl").write_bytes(b"\0\5\x16\7")
-    assert len(read_pairs(tmp_path)) == 1
-
-
 def test_a_directory_without_pairs(tmp_path):
     with pytest.raises(UserError, match=r"holds no \.jsonl file; name the directory of BLiMP's files, or one file"):
         read_pairs(tmp_path)

@@ -36,14 +36,14 @@ def _write_glue(glue: Path, split: str, singles: list[str], pairs: list[tuple[st
     labelled = split != "test"
     index = [str(number) for number in range(len(singles))]
 
-    def table(directory: str, names: list[str], label: str, rows: list[list[str]], file: str = split) -> None:
+    def table(
+        directory: str, names: list[str], label: str, rows: list[list[str]], file: str = split, key: str = "index"
+    ) -> None:
         """Writes rows that end in their label; a test file has an index instead of it."""
-        if labelled:
-            _write(glue / directory / f"{file}.tsv", [[*names, label], *rows])
-        else:
-            _write(
-                glue / directory / f"{file}.tsv", [["index", *names], *([i, *row[:-1]] for i, row in zip(index, rows))]
-            )
+        if not labelled:
+            names, rows = [key, *names], [[i, *row] for i, row in zip(index, rows)]
+        rows = [[*names, label], *rows]
+        _write(glue / directory / f"{file}.tsv", rows if labelled else [row[:-1] for row in rows])
 
     def single(names: tuple[str, str]) -> list[list[str]]:
         return [[text, names[label_of(text)]] for text in singles]
@@ -62,19 +62,12 @@ def _write_glue(glue: Path, split: str, singles: list[str], pairs: list[tuple[st
     table("QNLI", ["question", "sentence"], "label", pair(ENTAILMENT))
     table("RTE", two, "label", pair(ENTAILMENT))
     table("WNLI", two, "label", pair(("0", "1")))
-    questions = pair(("0", "1"))
-    if labelled:
-        table("QQP", ["question1", "question2"], "is_duplicate", questions)
-    else:
-        rows = [[i, *row[:-1]] for i, row in zip(index, questions)]
-        _write(glue / "QQP" / "test.tsv", [["id", "question1", "question2"], *rows])
+    table("QQP", ["question1", "question2"], "is_duplicate", pair(("0", "1")), key="id")
     three = pair(("contradiction", "entailment", "neutral"))
     for file in [split] if split == "train" else [f"{split}_matched", f"{split}_mismatched"]:
         table("MNLI", two, "gold_label", three, file)
     if not labelled:
-        _write(
-            glue / "diagnostic" / "diagnostic.tsv", [["index", *two], *([i, *row[:-1]] for i, row in zip(index, three))]
-        )
+        table("diagnostic", two, "gold_label", three, "diagnostic")
 
 
 def _write_squad(squad: Path, split: str, rng: np.random.Generator, size: int) -> None:

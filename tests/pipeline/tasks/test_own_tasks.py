@@ -36,31 +36,18 @@ TEXTS = ["a b", "c", "d e f", "g"]
 
 
 @pytest.mark.parametrize(
-    ("labels", "expected"),
+    ("labels", "expected", "more"),
     [
-        (["pos", "neg", "pos", "neg"], ("neg", "pos")),
-        ([10, 9, 1, 1], ("1", "9", "10")),  # by number
-        ([1.0, 0.0, 1.0, 0.0], ("0", "1")),
-        ([True, False, True, True], ("false", "true")),
+        (["pos", "neg", "pos", "neg"], ("neg", "pos"), ("matthews",)),  # which is for two classes
+        ([10, 9, 1, 1], ("1", "9", "10"), ()),  # by number
+        ([1.0, 0.0, 1.0, 0.0], ("0", "1"), ("matthews",)),
+        ([True, False, True, True], ("false", "true"), ("matthews",)),
     ],
 )
-def test_labels_are_found_in_training(tmp_path, labels, expected):
+def test_labels_are_found_in_training(tmp_path, labels, expected, more):
     task, splits = read("--task", "classification", *files(tmp_path, {"text": TEXTS, "label": labels}, ending="jsonl"))
-    assert task.labels == expected
-    names = [name_of(label) for label in labels]
-    assert [expected[example.label] for example in splits["train"]] == names
-
-
-@pytest.mark.parametrize(("labels", "more"), [([0, 1, 0, 1], ("matthews",)), ([0, 1, 2, 1], ())])
-def test_matthews_is_for_two_classes(tmp_path, labels, more):
-    words = files(tmp_path, {"text": TEXTS, "label": labels}, ending="jsonl")
-    assert read("--task", "classification", *words)[0].metrics == ("accuracy", "f1_macro", *more)
-
-
-def test_tags_that_mark_no_entities_are_classes(tmp_path):
-    words = ("--task", "tagging", "--text-column", "text", "--label-column", "label")
-    columns = {"text": [["a", "b"]] * 2, "label": [["NOUN", "VERB"]] * 2}
-    assert read(*words, *files(tmp_path, columns, ending="jsonl"))[0].metrics == ("accuracy", "f1_macro")
+    assert (task.labels, task.metrics) == (expected, ("accuracy", "f1_macro", *more))
+    assert [expected[example.label] for example in splits["train"]] == [name_of(label) for label in labels]
 
 
 def test_a_directory_and_its_splits(tmp_path):
@@ -149,38 +136,51 @@ def test_several_labels(tmp_path):
 
 
 PASSAGE = "The party of art was an art."
+ASKED = {"question": ["What?"], "context": [PASSAGE]}
+NONE = float("nan")
+
+
+def answered(given):
+    """The flags and columns of a question with these further columns."""
+    return "question-answering", ASKED | {name: [value] for name, value in given.items()}
 
 
 @pytest.mark.parametrize(
-    ("answers", "more", "found"),
+    ("given", "found"),
     [
-        (["art", "party"], {}, [(("art", 13),), (("party", 4),)]),  # "art" is a part of "party"
-        (["art", "ar"], {"answer_start": [24, ""]}, [(("art", 24),), (("ar", 5),)]),
-        ([["art", "an art"], ["an"]], {}, [(("art", 13), ("an art", 21)), (("an", 21),)]),
-        ([{"text": ["art"], "answer_start": [24]}, {"text": ["an"], "answer_start": [21]}], {},
-         [(("art", 24),), (("an", 21),)]),
-        ([[{"text": "art", "answer_start": 24}], [{"text": "an"}]], {}, [(("art", 24),), (("an", 21),)]),
+        ({"answer": "art"}, (("art", 13),)),  # "art" is a part of "party"
+        ({"answer": "ar", "answer_start": ""}, (("ar", 5),)),
+        ({"answer": ["art", "an art"]}, (("art", 13), ("an art", 21))),
+        ({"answer": [{"text": "art", "answer_start": 24}]}, (("art", 24),)),
+        ({"answer": [{"text": "an"}]}, (("an", 21),)),
+        ({"answer": {"text": ["party"], "answer_start": []}}, (("party", 4),)),
+        ({"answer": {"text": ["party"]}}, (("party", 4),)),
+        ({"answer": {"text": ["art", "an"], "answer_start": [None, 21]}}, (("art", 13), ("an", 21))),
+        ({"answer": {"text": "art", "answer_start": 24}}, (("art", 24),)),
+        ({"answer": ["art"], "answer_start": []}, (("art", 13),)),
+        ({"answer": "art", "answer_start": [24]}, (("art", 24),)),
+        ({"answer": "art", "answer_start": NONE}, (("art", 13),)),
+        ({"answer": "art", "answer_start": " "}, (("art", 13),)),
+        ({"answer": "art", "answer_start": 24.0}, (("art", 24),)),
+        ({"answer": [""]}, ()),
+        ({"answer": " "}, ()),
+        ({"answer": {"text": [""], "answer_start": [-1]}}, ()),
+        ({"answer": {"text": [], "answer_start": []}}, ()),
+        ({"answer": {"text": None, "answer_start": None}}, ()),
+        ({"answer": [{"text": "", "answer_start": -1}]}, ()),
+        ({"answer": "", "answer_start": 0}, ()),
     ],
 )  # fmt: skip
-def test_answers(tmp_path, answers, more, found):
-    columns = {"question": ["What?", "Which?"], "context": [PASSAGE] * 2, "answer": answers, **more}
-    hidden = {name: columns[name] for name in ("question", "context")}
-    task, splits = read("--task", "question-answering", *files(tmp_path, columns, test=hidden, ending="jsonl"))
-    assert (task.kind.name, task.labels, task.score) == ("spans", (), "f1")
-    assert [question.answers for question in splits["train"]] == found
-    assert [question.label for question in splits["test"]] == [None, None]
-
-
-def test_questions_without_an_answer(tmp_path):
-    columns = {"question": ["What?", "Why?"], "context": [PASSAGE] * 2, "answer": ["art", ""]}
-    task, splits = read("--task", "question-answering", *files(tmp_path, columns, test=columns))
-    assert (task.kind.name, task.score) == ("conditioned_spans", "best_f1")
-    assert [question.label for question in splits["test"]] == [(("art", 13),), ()]
+def test_the_answers_of_a_row(tmp_path, given, found):
+    name, columns = answered(given)
+    task, splits = read("--task", name, *files(tmp_path, columns, columns, ASKED, ending="jsonl"))
+    kind, score = ("spans", "f1") if found else ("conditioned_spans", "best_f1")
+    assert (task.kind.name, task.labels, task.score) == (kind, (), score)
+    assert [splits[split][0].label for split in ("train", "dev", "test")] == [found, found, None]
 
 
 GOOD = {"text": TEXTS, "label": ["x", "y", "x", "y"]}
 TAGS = {"tokens": [["a", "b"], ["c"]], "tags": [["O", "B-X"], ["O"]]}
-ASKED = {"question": ["What?", "Which?"], "context": [PASSAGE] * 2, "answer": ["art", "art"]}
 CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0, 1]}
 
 
@@ -198,15 +198,33 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
          "dev.jsonl, line 2: the label 'z' is none of 'x', 'y'; correct it"),
         ("regression", GOOD, None, "line 1: column 'label' holds 'x', which is no number; correct it"),
         ("regression", GOOD | {"label": [3] * 4}, None, "column 'label' holds one number only; name another column"),
-        ("regression", GOOD | {"label": [1, 1e20, 2, 3]}, None, "which is no number"),  # its square overflows in fp32
+        *(
+            ("regression", GOOD | {"label": ["1", "-2.5e-1", "+.5", label]}, None,
+             f"line 4: column 'label' holds {label!r}, which is no number")
+            for label in ("1_0", "٣", "1e", "0x1f", "nan", "inf", "--1", 1e20)  # whose square overflows in fp32
+        ),
         ("tagging", TAGS | {"tags": [["O", "B-X"], ["O", "O"]]}, None, "line 2: 1 tokens, but 2 tags; correct the row"),
         ("multiple-choice --choice-columns choices", CHOICES | {"choices": [["x", "y"], ["x", "y", "z"]]}, None,
          "line 2: 3 choices instead of 2; give every row as many"),
         ("multi-label", GOOD | {"labels": [["x"], "[", ["y"], []]}, None, "line 2: column 'labels' holds '['"),
-        ("question-answering", ASKED | {"answer": ["art", "arts"]}, None,
-         "line 2: the answer 'arts' is not in column 'context'; copy it from there"),
-        ("question-answering", ASKED | {"answer_start": [24, 12]}, None,
-         "line 2: the row says that 'art' is at character 12 of its passage, where ' ar' is; correct answer_start"),
+        *(
+            (*answered(given), None, message)
+            for given, message in (
+                ({"answer": "arts"}, "line 1: the answer 'arts' is not in column 'context'; copy it from there"),
+                ({"answer": "art", "answer_start": 12}, "is at character 12 of its passage, where ' ar' is; correct"),
+                ({"answer": {"text": ["art", "an"], "answer_start": [24]}}, "2 answers, but 1 of answer_start; give"),
+                ({"answer": {"text": ["art"], "answer_start": [24, 13]}}, "1 answers, but 2 of answer_start"),
+                ({"answer": {"text": [], "answer_start": [24]}}, "0 answers, but 1 of answer_start"),
+                ({"answer": ["art", "an"], "answer_start": 24}, "2 answers, but 1 of answer_start"),
+                ({"answer": {"texts": ["art"], "answer_start": [24]}}, 'has no "text"; correct it'),
+                ({"answer": [{"answer": "art"}]}, 'has no "text"; correct it'),
+                ({"answer": ["art", ""]}, "the answer '' is no text; correct it, or leave all empty"),
+                *(
+                    ({"answer": "art", "answer_start": place}, f"is {place!r}, which is no whole number")
+                    for place in (24.5, True, "2_4", "٢٤")
+                ),
+            )
+        ),
         ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, 2]}, None,
          "line 2: the right choice '2' is none of '0', '1', nor a number from 0 to 1, nor"),
     ],
@@ -267,7 +285,6 @@ def test_hidden_labels_of_a_test_file(tmp_path):
 NAMED = r'name the labels that a text has, such as \["sports", "arts"\]'
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 @pytest.mark.parametrize(
     "labels",
     [
@@ -284,8 +301,8 @@ NAMED = r'name the labels that a text has, such as \["sports", "arts"\]'
         ["0;1", "1;0", "0;1", "1;0"],
     ],
 )
-def test_a_number_for_each_label_is_no_list_of_labels(tmp_path, labels, ending):
-    words = files(tmp_path, {"text": TEXTS, "labels": labels}, ending=ending)
+def test_a_number_for_each_label_is_no_list_of_labels(tmp_path, labels):
+    words = files(tmp_path, {"text": TEXTS, "labels": labels}, ending="parquet")
     with pytest.raises(UserError, match=f"column 'labels' holds values such as .*{NAMED}"):
         read("--task", "multi-label", *words)
 
@@ -306,77 +323,15 @@ def test_labels_that_are_numbers_stay_names(tmp_path):
     assert (task.labels, splits["train"][3].label) == (("0", "1", "2"), (2, 0))
 
 
-NONE = float("nan")
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
-        ({"answer": {"text": ["party"], "answer_start": []}}, (("party", 4),)),
-        ({"answer": {"text": ["party"]}}, (("party", 4),)),
-        ({"answer": {"text": ["art", "an"], "answer_start": [None, 21]}}, (("art", 13), ("an", 21))),
-        ({"answer": {"text": "art", "answer_start": 24}}, (("art", 24),)),
-        ({"answer": ["art"], "answer_start": []}, (("art", 13),)),
-        ({"answer": "art", "answer_start": [24]}, (("art", 24),)),
-        ({"answer": "art", "answer_start": NONE}, (("art", 13),)),
-        ({"answer": "art", "answer_start": " "}, (("art", 13),)),
-        ({"answer": "art", "answer_start": 24.0}, (("art", 24),)),
-        ({"answer": [""]}, ()),
-        ({"answer": " "}, ()),
-        ({"answer": {"text": [""], "answer_start": [-1]}}, ()),
-        ({"answer": {"text": [], "answer_start": []}}, ()),
-        ({"answer": {"text": None, "answer_start": None}}, ()),
-        ({"answer": [{"text": "", "answer_start": -1}]}, ()),
-        ({"answer": "", "answer_start": 0}, ()),
-    ],
-)  # fmt: skip
-def test_the_answers_of_a_row(tmp_path, given, found):
-    columns = {"question": ["What?"], "context": [PASSAGE], **{name: [value] for name, value in given.items()}}
-    task, splits = read("--task", "question-answering", *files(tmp_path, columns, ending="jsonl"))
-    assert (splits["train"][0].answers, task.kind.name) == (found, "spans" if found else "conditioned_spans")
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"answer": {"text": ["art", "an"], "answer_start": [24]}}, "2 answers, but 1 of answer_start; give each"),
-        ({"answer": {"text": ["art"], "answer_start": [24, 13]}}, "1 answers, but 2 of answer_start"),
-        ({"answer": {"text": [], "answer_start": [24]}}, "0 answers, but 1 of answer_start"),
-        ({"answer": ["art", "an"], "answer_start": 24}, "2 answers, but 1 of answer_start"),
-        ({"answer": {"texts": ["art"], "answer_start": [24]}}, 'has no "text"; correct it'),
-        ({"answer": [{"answer": "art"}]}, 'has no "text"; correct it'),
-        ({"answer": ["art", ""]}, "the answer '' is no text; correct it, or leave all empty"),
-        ({"answer": "art", "answer_start": 24.5}, "answer_start is 24.5, which is no whole number"),
-        ({"answer": "art", "answer_start": True}, "answer_start is True, which is no whole number"),
-        ({"answer": "art", "answer_start": "2_4"}, "answer_start is '2_4', which is no whole number"),
-        ({"answer": "art", "answer_start": "٢٤"}, "which is no whole number"),
-    ],
-)
-def test_answers_that_contradict_themselves(tmp_path, given, message):
-    columns = {"question": ["What?"], "context": [PASSAGE], **{name: [value] for name, value in given.items()}}
-    with pytest.raises(UserError) as error:
-        read("--task", "question-answering", *files(tmp_path, columns, ending="jsonl"))
-    assert "line 1: " in str(error.value)
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize("label", ["1_0", "٣", "1e", "0x1f", "nan", "inf", "--1"])
-def test_numbers_of_a_regression_are_plain(tmp_path, label):
-    words = files(tmp_path, {"text": TEXTS, "label": ["1", "-2.5e-1", "+.5", label]}, ending="jsonl")
-    with pytest.raises(UserError, match=f"line 4: column 'label' holds '{label}', which is no number"):
-        read("--task", "regression", *words)
-
-
 def test_long_values_are_not_quoted_in_full(tmp_path):
     long = "x" * 900_000
-    asked = {"question": ["What?"], "context": [PASSAGE]}
     for words, columns, more in (
         ("classification", GOOD, GOOD | {"label": [long, "x", "y", "y"]}),
         ("classification", GOOD | {"text": ["a", "b", [long], "c"]}, None),
         ("regression", GOOD | {"label": [1, 2, 3, long]}, None),
         ("classification", {long: TEXTS, "label": [1, 2, 3, 1]}, None),
-        ("question-answering", asked | {"answer": [long]}, None),
-        ("question-answering", asked | {"answer": ["art"], "answer_start": [long]}, None),
+        ("question-answering", ASKED | {"answer": [long]}, None),
+        ("question-answering", ASKED | {"answer": ["art"], "answer_start": [long]}, None),
         ("multi-label", GOOD | {"labels": [[long, long], ["x"], ["y"], []]}, None),
         ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, long]}, None),
     ):

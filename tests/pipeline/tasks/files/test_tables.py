@@ -1,5 +1,6 @@
 """Tables of every format: the same rows, and one line for every mistake."""
 
+import io
 import json
 
 import datasets
@@ -22,11 +23,11 @@ def test_every_format_gives_the_same_rows(tmp_path, ending):
     table = read_table(own_files.write(tmp_path / f"train.{ending}", COLUMNS))
     assert list(table.columns) == ["text", "label"]
     assert [dict(row) for row in table.rows] == [dict(zip(COLUMNS, row)) for row in zip(*COLUMNS.values())]
+    places = {"jsonl": (1, 2, 3, 4), "parquet": (0, 1, 2, 3)}
+    assert tuple(table.numbers) == places.get(ending, (2, 3, 4, 6))  # the lines in which they begin
 
 
-def test_places_are_the_lines_in_which_rows_begin(tmp_path):
-    table = read_table(own_files.write(tmp_path / "train.csv", COLUMNS))
-    assert [table.place(index).rpartition(", ")[2] for index in range(4)] == ["line 2", "line 3", "line 4", "line 6"]
+def test_places_of_other_files(tmp_path):
     (tmp_path / "gaps.csv").write_text("text,label\r\n\r\na,b\r\n")
     assert read_table(tmp_path / "gaps.csv").place(0).endswith("line 3")
     (tmp_path / "list.json").write_text('[{"text": "a"},\n {"text": "b"}]')
@@ -74,6 +75,12 @@ def test_conll(tmp_path):
     assert read_table(tmp_path / "c.conll").rows == [{"tokens": ["10\xa0000", "Euro"], "tags": ["B-NUM", "O"]}]
 
 
+def parquet(names, *columns):
+    file = io.BytesIO()
+    pq.write_table(pa.table(list(columns), names=names), file)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -84,6 +91,8 @@ def test_conll(tmp_path):
         ("a.tsv", 'text\tlabel\n"a" b\ty\nc\ty\n"d\n', "line 4: 1 cells instead of the 2"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: broken JSON"),
         ("a.parquet", b"PAR1 no", "a.parquet is no readable Parquet file"),
+        ("a.parquet", parquet(["text", "text"], ["a"], ["b"]), "a.parquet: two columns are called 'text'; rename one"),
+        ("a.parquet", parquet(["text"], pa.array([], pa.string())), "a.parquet holds no row"),
         ("a.txt", "x", "a.txt has none of the endings .csv, .tsv, .jsonl"),
     ],
 )
@@ -96,26 +105,14 @@ def test_a_broken_file_is_one_line(tmp_path, name, content, message):
 
 
 def test_a_data_set_with_named_classes():
-    features = datasets.Features(
-        {
-            "text": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["neg", "pos"]),
-            "ner_tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"])),
-        }
-    )
-    rows = datasets.Dataset.from_dict(
-        {"text": ["a", "b"], "label": [1, -1], "ner_tags": [[0, 1], [1]]}, features=features
-    )
+    features = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+    features = datasets.Features(features | {"ner_tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"]))})
+    columns = {"text": ["a", "b"], "label": [1, -1], "ner_tags": [[0, 1], [1]]}
+    rows = datasets.Dataset.from_dict(columns, features=features)
     table = from_dataset(rows, "name, split train", rows.column_names)
     assert [(row["label"], row["ner_tags"]) for row in table.rows] == [("pos", ["O", "B-X"]), (None, ["B-X"])]
     assert table.class_names == {"label": ("neg", "pos"), "ner_tags": ("O", "B-X")}
     assert table.place(1) == "name, split train, row 1"
-
-
-def test_two_columns_of_one_name_in_parquet(tmp_path):
-    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet: two columns are called 'text'; rename one"):
-        read_table(tmp_path / "a.parquet")
 
 
 def conll(directory, *lines):
@@ -190,19 +187,10 @@ def test_columns_of_conll_by_number(tmp_path):
     assert (table.rows[0]["1"], table.rows[0]["2"]) == (["EU", "rejects"], ["NNP", "VBZ"])
 
 
-def damaged_texts():
-    """Strings of which the second is no UTF-8."""
-    return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes()), pa.py_buffer(b"a\xff"))
-
-
-def falling_offsets():
-    return pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 1], np.int32).tobytes()), pa.py_buffer(b"ab"))
-
-
-def offsets_behind_the_end():
-    return pa.StringArray.from_buffers(
-        2, pa.py_buffer(np.array([0, 1 << 30, 2], np.int32).tobytes()), pa.py_buffer(b"ab")
-    )
+def strings(content, *offsets):
+    """Strings of which the second is none."""
+    offsets = pa.py_buffer(np.array([0, *offsets], np.int32).tobytes())
+    return pa.StringArray.from_buffers(2, offsets, pa.py_buffer(content))
 
 
 def far_dates():
@@ -210,10 +198,10 @@ def far_dates():
     return pa.array([0, 9_000_000], pa.int32()).cast(pa.date32())
 
 
-@pytest.mark.parametrize("make", [damaged_texts, far_dates])
-def test_parquet_is_checked_where_it_is_read(tmp_path, make):
+@pytest.mark.parametrize("other", [strings(b"a\xff", 1, 2), far_dates()], ids=["texts", "dates"])
+def test_parquet_is_checked_where_it_is_read(tmp_path, other):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "b"], "other": make()}), path)
+    pq.write_table(pa.table({"text": ["a", "b"], "other": other}), path)
     table = read_table(path, ("text", None), only_these=True)  # nobody reads the other column
     assert (table.rows, table.columns) == ([{"text": "a"}, {"text": "b"}], ("text", "other"))
     with pytest.raises(UserError, match=r"a\.parquet is no readable Parquet file \(.*\); write it again"):
@@ -227,14 +215,13 @@ def test_the_decoded_size_of_parquet_is_bounded(tmp_path, monkeypatch):
     assert path.stat().st_size < 20_000
     with pytest.raises(UserError, match=r"a\.parquet has more than 50,000,000 bytes of values or"):
         read_table(path)
-    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
-    with pytest.raises(UserError, match="holds no row"):
-        read_table(path)
 
 
-@pytest.mark.parametrize("make", [damaged_texts, falling_offsets, offsets_behind_the_end])
-def test_a_data_set_is_checked_before_it_is_read(tmp_path, make):
-    rows = datasets.Dataset(pa.table({"text": make(), "label": [0, 1]}), fingerprint="made")
+@pytest.mark.parametrize(
+    "text", [(b"a\xff", 1, 2), (b"ab", 2, 1), (b"ab", 1 << 30, 2)], ids=["bytes", "falling", "far"]
+)
+def test_a_data_set_is_checked_before_it_is_read(tmp_path, text):
+    rows = datasets.Dataset(pa.table({"text": strings(*text), "label": [0, 1]}), fingerprint="made")
     with pytest.raises(UserError, match="the set is damaged"):
         tables.from_dataset(rows, "the set", ("text", "label"))
     assert [row["label"] for row in tables.from_dataset(rows, "the set", ("label",)).rows] == [0, 1]

@@ -13,13 +13,10 @@ from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 
 
-def logits_of(rows, ids=None, labels=None, levels=None):
-    return Logits(
-        np.array(ids if ids is not None else [str(row) for row in range(len(rows))]),
-        np.array(rows, dtype=np.float32).reshape(len(rows), -1),
-        None if labels is None else np.array(labels),
-        None if levels is None else np.array(levels),
-    )
+def logits_of(rows, ids=None, **more):
+    ids = np.array(ids if ids is not None else [str(row) for row in range(len(rows))])
+    more = {name: np.array(values) for name, values in more.items()}
+    return Logits(ids, np.array(rows, dtype=np.float32).reshape(len(rows), -1), **more)
 
 
 def submit(task, split, predictions, directory):

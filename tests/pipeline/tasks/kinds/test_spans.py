@@ -57,15 +57,9 @@ def test_the_best_plain_spans_equal_an_exhaustive_search(seed, length, longest):
     barred = np.where(allowed, 0.0, -np.inf)
     output = SpanOutput(torch.tensor((start + barred)[None]), torch.tensor((end + barred)[None]))
     found = best_spans(output, torch.tensor(startable[None]), 6, longest)
-    wanted = sorted(
-        (
-            (start[i] + end[j], i, j)
-            for i in range(length)
-            for j in range(i, min(i + longest, length))
-            if startable[i] and allowed[i] and allowed[j]
-        ),
-        reverse=True,
-    )[:6]
+    spans = [(i, j) for i in range(length) for j in range(i, min(i + longest, length))]
+    spans = [(i, j) for i, j in spans if startable[i] and allowed[i] and allowed[j]]
+    wanted = sorted(((start[i] + end[j], i, j) for i, j in spans), reverse=True)[:6]
     kept = [span for span in found[0] if span[2] > -np.inf]
     assert [(i, j) for i, j, _ in kept] == [(i, j) for _, i, j in wanted]
     assert [score for *_, score in kept] == pytest.approx([score for score, *_ in wanted])
@@ -128,27 +122,16 @@ def test_an_answer_has_the_characters_of_the_passage(vocabulary, parts, data):
     assert (batch.sequence_ids >= 0).sum() == features.lengths.sum()
 
     found = {}
-    flat = batch.input_ids.flatten()
     for sample in samples:
-        start, end = batch.start_positions[sample], batch.end_positions[sample]
-        size = batch.allowed.shape[1]
-        start_logits, end_logits = torch.full((1, size), -9.0), torch.full((1, size), -9.0)
-        start_logits[0, start] = end_logits[0, end] = 9.0 if start else -9.0
-        assert flat[batch.window_positions[sample, 0]] == 2  # [CLS]
+        assert batch.input_ids.flat[batch.window_positions[sample, 0]] == 2  # [CLS]
         one = features.batch([sample], training=False)
-        output = SpanOutput(start_logits[:, : one.allowed.shape[1]], end_logits[:, : one.allowed.shape[1]])
-        barred = torch.from_numpy(one.allowed) == 0
-        output = output._replace(
-            start_logits=output.start_logits.masked_fill(barred, -torch.inf),
-            end_logits=output.end_logits.masked_fill(barred, -torch.inf),
-        )
-        found[sample] = features.decode([sample], one, output)[0]
+        logits = torch.full((2, *one.allowed.shape), -9.0).masked_fill(torch.from_numpy(one.allowed) == 0, -torch.inf)
+        if start := batch.start_positions[sample]:
+            logits[0, 0, start] = logits[1, 0, batch.end_positions[sample]] = 9.0
+        found[sample] = features.decode([sample], one, SpanOutput(*logits))[0]
     given_answers = features.predictions(found)["q"]
     # The best window of the answer's first token may cut off the answer's end; then no window has the answer.
-    if (
-        any(spans for spans, _ in found.values())
-        and max(score for spans, _ in found.values() for *_, score in spans) > 0
-    ):
+    if max((score for spans, _ in found.values() for *_, score in spans), default=0) > 0:
         assert given_answers.best() == answers[0][0]
         assert given_answers.nbest[0].start == answers[0][1]
     whole = windows_of(len(OffsetEncoder(vocabulary).encode(text).ids), 1000, 1000)

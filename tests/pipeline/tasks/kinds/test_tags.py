@@ -58,9 +58,8 @@ def test_a_long_text_is_divided_and_every_token_gets_a_tag(vocabulary, max_lengt
     examples = [TagExample("a", tuple(words), tuple([1] * len(words))), TagExample("b", ("mo",), (0,))]
     features = TagFeatures(TASK, vocabulary, examples, max_length)
     assert features.lengths.max() <= max_length
-    samples = list(range(len(features.lengths)))
     found = {}
-    for sample in samples:
+    for sample in range(len(features.lengths)):
         batch = features.batch([sample], training=False)
         # A model whose first logit is the position of the token in all of its row.
         logits = torch.tensor(np.stack([np.full(len(batch.labels), 5.0), np.zeros(len(batch.labels))], axis=1))
@@ -97,8 +96,7 @@ FOUND = ["B-PER I-PER O I-LOC", "O B-PER", "B-LOC I-LOC O O B-PER I-PER"]
 
 
 def logits_of(found, true=TRUE, ids=None):
-    found_tags = np.array([LABELS.index(tag) for line in found for tag in line.split()])
-    labels = np.array([LABELS.index(tag) for line in true for tag in line.split()])
+    found_tags, labels = (np.array([LABELS.index(tag) for tag in " ".join(tags).split()]) for tags in (found, true))
     lengths = np.array([len(line.split()) for line in found])
     ids = np.array(ids if ids is not None else [str(number) for number in range(len(found))])
     return Logits(ids, np.eye(len(LABELS), dtype=np.float32)[found_tags], labels, lengths=lengths)
@@ -129,8 +127,7 @@ def test_the_metrics_by_hand():
         {"entity_f1": 2 * 2 / (5 + 5), "entity_precision": 2 / 5, "entity_recall": 2 / 5, "accuracy": 8 / 12}
     )
     assert list(found) == list(NAMES.metrics)
-    perfect = NAMES.kind.metrics(NAMES, logits_of(TRUE))
-    assert set(perfect.values()) == {1.0}
+    assert set(NAMES.kind.metrics(NAMES, logits_of(TRUE)).values()) == {1.0}
     nothing = NAMES.kind.metrics(NAMES, logits_of(["O O"], ["O O"]))
     assert nothing == {"entity_f1": 0.0, "entity_precision": 0.0, "entity_recall": 0.0, "accuracy": 1.0}
 
@@ -173,18 +170,13 @@ def test_every_scheme_counts_the_same_entities(scheme, tags):
     task = make_task("names", OwnRecord("tagging", labels, Columns("tokens")))
     assert task.metrics[0] == "entity_f1"
     assert task.kind.note(labels) == ""
-    as_numbers = np.array([labels.index(tag) for tag in tags.split()])
-    found = as_numbers.copy()
-    found[4] = found[3]  # misses the second entity
-    logits = Logits(
-        np.array(["0"]), np.eye(len(labels), dtype=np.float32)[found], as_numbers, lengths=np.array([len(found)])
-    )
-    by_name = task.kind.metrics(task, logits)
-    assert (by_name["entity_precision"], by_name["entity_recall"]) == (1.0, 0.5)
-    found[4], found[2] = as_numbers[4], found[3]  # the first entity ends too early
-    assert task.kind.metrics(task, dataclasses.replace(logits, logits=np.eye(len(labels), dtype=np.float32)[found]))[
-        "entity_f1"
-    ] == pytest.approx(0.5)
+    true = np.array([labels.index(tag) for tag in tags.split()])
+    # The second entity is missed; the first one ends too early.
+    for wrong, shares in ((4, (1.0, 0.5)), (2, (0.5, 0.5))):
+        found = np.where(np.arange(6) == wrong, true[3], true)
+        logits = Logits(np.array(["0"]), np.eye(len(labels), dtype=np.float32)[found], true, lengths=np.array([6]))
+        metrics = task.kind.metrics(task, logits)
+        assert (metrics["entity_precision"], metrics["entity_recall"]) == shares
 
 
 @pytest.mark.parametrize(
