@@ -25,30 +25,23 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
 """Of the modules whose parser can be had without running them; of the others the flags are looked for in the source."""
 
 
-def found() -> list[tuple[str, str]]:
-    """(page, command) of every command that starts a module."""
-    return [(page.name, command) for page in PAGES for _, command in commands_of(page) if module_command(command)]
+FOUND = [(page.name, command) for page in PAGES for _, command in commands_of(page) if module_command(command)]
 
 
-@pytest.mark.parametrize(("page", "command"), found())
+@pytest.mark.parametrize(("page", "command"), FOUND)
 def test_its_arguments_are_those_of_the_module(page, command):
     module, words = module_command(command)
     is_synopsis = re.search(r"\[|\.\.\.", " ".join(words))
     if module in PARSERS and not is_synopsis:
         PARSERS[module](words)
     else:
-        source = source_of(module)
-        for flag in (word for word in re.findall(r"--[a-z][\w-]*", " ".join(words))):
+        path = REPOSITORY / module.replace(".", "/")
+        files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+        source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+        for flag in re.findall(r"--[a-z][\w-]*", " ".join(words)):
             assert f'"{flag}"' in source, f"{module} has no {flag}"
     for config in (Path(word) for word in words if word.startswith("ds_configs/")):
         assert (REPOSITORY / config).is_file()
-
-
-def source_of(module: str) -> str:
-    """The source of a module, or of all of a package."""
-    path = REPOSITORY / module.replace(".", "/")
-    files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def test_the_plan_prints_what_its_page_shows(capsys):

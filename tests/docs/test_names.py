@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -48,10 +47,7 @@ def test_paths_exist(page):
 
 
 def is_there(name):
-    """Whether a file or directory exists, or the files that a command writes with this name and two endings.
-
-    NAME stands for a name that the reader chooses.
-    """
+    """Whether a file or directory exists, also with the ending .json; NAME stands for one that the reader chooses."""
     return "NAME" in name or (REPOSITORY / name).exists() or (REPOSITORY / f"{name}.json").exists()
 
 
@@ -99,9 +95,8 @@ def resolves(name):
 def flags_of_the_project() -> frozenset[str]:
     """Every flag that is a string in the sources, or declared as a field."""
     sources = [path for folder in FOLDERS.split("|") for path in (REPOSITORY / folder).rglob("*.py")]
-    text = "\n".join(
-        Path(path).read_text(encoding="utf-8") for path in sources if "tests" not in path.parts or "fuzz" in path.parts
-    )
+    ours = [path for path in sources if "tests" not in path.parts or "fuzz" in path.parts]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in ours)
     declared = {one.name for command in (PretrainFlags, FinetuneFlags, PlanFlags) for one in flags_of(command)}
     return declared | frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*\b", text))
 

@@ -27,19 +27,15 @@ def test_every_file_is_on_the_page():
 def test_the_figures_are_those_of_the_plan(row):
     name, *cells, kind, hours = row
     micro_batch, gpus, *per_number = ([part.strip() for part in cell.split("/")] for cell in (*cells, hours))
-    accumulation, memory, hours = per_number
-    numbers = [int(number) for number in gpus]
-    micro_batch = micro_batch if len(micro_batch) > 1 else micro_batch * len(numbers)
-    assert len(numbers) == len(micro_batch) == len(accumulation) == len(memory) == len(hours)
+    micro_batch = micro_batch if len(micro_batch) > 1 else micro_batch * len(gpus)
     model = "albert-" + re.match(r"[a-z]+", name).group()
-    for index, number in enumerate(numbers):
+    for number, *wanted in zip(map(int, gpus), micro_batch, *per_number, strict=True):
         nodes = max(1, number // 8)
         words = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / name), "--nodes", str(nodes)]
         words += ["--gpus-per-node", str(number // nodes), "--gpu", KINDS[kind]]
         planned = plan.resolve(plan.parse(words))
         engine = planned.engine
         found = [str(engine.micro_batch_size), str(engine.accumulation_steps), f"{planned.memory.total / 1e9:.1f}"]
-        assert found == [micro_batch[index], accumulation[index], memory[index]], f"{name} on {number} GPUs"
-        assert f"{24 * planned.days:,.0f}" == hours[index], f"{name} on {number} GPUs"
+        assert [*found, f"{24 * planned.days:,.0f}"] == wanted, f"{name} on {number} GPUs"
         assert engine.train_batch_size == 4096
         assert planned.fits

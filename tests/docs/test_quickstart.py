@@ -127,25 +127,23 @@ def _run(checkout: Path, command: str, setup: Sequence[str] = tuple(SETUP)) -> s
 
 
 def test_each_command_prints_what_the_page_says(printed, checkout, capsys):
-    def of(part: str) -> str:
-        (found,) = (output for command, output in printed.items() if part in command)
-        return found
-
-    assert "11.76 GB" in of("pipeline.plan")
-    assert "20,000 steps: 0.5 days, 11 GPU-hours" in of("pipeline.plan")
+    for part, shown in {
+        "pipeline.plan": ("11.76 GB", "20,000 steps: 0.5 days, 11 GPU-hours"),
+        "data_prep stats": ("tokens a document",),
+        "pipeline.show": ("[MASK]",),
+        "pipeline.pretrain": ("epochs of",),
+        "evaluate summary": ("held-out MLM loss", "unigram entropy"),
+        "pipeline.export": ("Hugging Face",),
+        "evaluate compare": ("sst2",),
+    }.items():
+        (output,) = (output for command, output in printed.items() if part in command)
+        assert all(text in output for text in shown), part
     (command,) = (command for command in COMMANDS if "pipeline.plan" in command)
     (checkout / "page.json").write_text(code("json"))
     words = command.replace("--gpu a10", "--gpu h100").replace("one-gpu.json", str(checkout / "page.json")).split()
     assert plan.main(words[words.index("pipeline.plan") + 1 :]) == 0
     assert ", 1 GPU-hours" in capsys.readouterr().out
-    assert "tokens a document" in of("data_prep stats")
-    assert "[MASK]" in of("pipeline.show")
-    assert "epochs of" in of("pipeline.pretrain")
     assert list((checkout / "runs").glob("*/tensorboard/events*"))
-    assert "held-out MLM loss" in of("evaluate summary")
-    assert "unigram entropy" in of("evaluate summary")
-    assert "Hugging Face" in of("pipeline.export")
-    assert "sst2" in of("evaluate compare")
     assert (checkout / "runs" / "mine-sst2" / "export" / "config.json").is_file()
 
 
@@ -169,17 +167,9 @@ def test_own_text_on_a_laptop_and_the_rehearsal_of_a_cluster(tmp_path: Path) -> 
     setup = ["source .venv/bin/activate", *setup]
     first = smaller(launcher)
     shells = [["bash", "-euc", "\n".join([*setup, first.replace("--node_rank 0", f"--node_rank {n}")])] for n in (0, 1)]
-    nodes = [
-        subprocess.Popen(
-            shell,
-            cwd=checkout,
-            env=environment_of_a_reader(),
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for shell in shells
-    ]
+    options = {"cwd": checkout, "env": environment_of_a_reader(), "text": True}
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    nodes = [subprocess.Popen(shell, **options) for shell in shells]
     said = [node.communicate(timeout=1500)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
     assert "accumulated x 2 ranks" in said[0]

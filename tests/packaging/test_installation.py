@@ -85,12 +85,9 @@ def test_the_wheel_holds_one_package_with_the_code_and_presets(wheel):
         (top_level,) = (name for name in archive.namelist() if name.endswith("top_level.txt"))
         assert archive.read(top_level).split() == [b"albert_pretraining"]
     folders = ("common", "data_prep", "model", "pipeline", "ds_configs")
-    wanted = {
-        f"albert_pretraining/{path.relative_to(REPOSITORY)}"
-        for folder in folders
-        for kind in ("*.py", "*.toml", "*.md", "*.json")
-        for path in (REPOSITORY / folder).rglob(kind)
-    }
+    files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.*")]
+    files = [path.relative_to(REPOSITORY) for path in files if path.suffix in (".py", ".toml", ".md", ".json")]
+    wanted = {f"albert_pretraining/{path}" for path in files}
     own = {f"albert_pretraining/{path.name}" for path in (REPOSITORY / "albert_pretraining").glob("*.py")}
     assert names == wanted | own
 

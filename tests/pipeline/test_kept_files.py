@@ -53,49 +53,38 @@ def made(corpus, tmp_path_factory):
         made_runs.logits(tuned, "dev", 15, 5)
     task_files.write_all(root)
     (root / "text.txt").write_text("Badofi gukela. Monipu.\n")
-    config = {
-        "train_batch_size": 4,
-        "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
-        "zero_optimization": {"stage": 1},
-    }
-    (root / "config.json").write_text(json.dumps(config))
+    config = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
+    (root / "config.json").write_text(json.dumps(config | {"zero_optimization": {"stage": 1}}))
     return SimpleNamespace(root=root, run=run, **vars(corpus))
 
 
-# Each: the user's files in the victim besides USER_FILES, the program, and its words, of (made, victim).
+def data_prep(line):
+    """Runs `python -m data_prep` with these words."""
+    sys.argv[1:] = line
+    return data_prep_command.entry()
+
+
+# Each: the user's files in the victim besides USER_FILES, the program, and its words; {m} has the inputs.
 CASES = {
-    "export": ({}, export.main, lambda m, v: ("--run", m.run, "--out", v)),
-    "sample": ({}, data_prep_command.entry, lambda m, v: ("sample", "--out", v)),
-    "extract": (
-        {},
-        data_prep_command.entry,
-        lambda m, v: ("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
-    ),
+    "export": ({}, export.main, "--run {m.run} --out {v}"),
+    "sample": ({}, data_prep, "sample --out {v}"),
+    "extract": ({}, data_prep, "extract --source books --input {m.root}/text.txt --out {v}"),
     "shards": (
-        {".dedup/theirs.txt": "x"},
-        data_prep_command.entry,
-        lambda m, v: ("shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", v),
+        {".dedup/theirs.txt": "x"}, data_prep, "shards --documents {m.documents} --vocab {m.vocabulary} --out {v}",
     ),
     "vocab beside a JSON of someone": (
-        {},
-        data_prep_command.entry,
-        lambda m, v: ("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
+        {}, data_prep, "vocab --documents {m.documents} --out {v}/config.model --size 200",
     ),
     "pretrain": (
         {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},
         pretrain.main,
-        lambda m, v: (
-            "--model", "albert-tiny", "--data", m.train, "--deepspeed_config", m.root / "config.json",
-            "--output", v, "--steps", "1", "--warmup-steps", "0",
-        ),
+        "--model albert-tiny --data {m.train} --deepspeed_config {m.root}/config.json --output {v} --steps 1 "
+        "--warmup-steps 0",
     ),
     "finetune": (
         {"logits/dev.npz": "theirs"},
         finetune.main,
-        lambda m, v: (
-            "--task", "rte", "--init", m.root / "export", "--data", m.root / "glue", "--output", v,
-            "--steps", "1", "--warmup-steps", "0",
-        ),
+        "--task rte --init {m.root}/export --data {m.root}/glue --output {v} --steps 1 --warmup-steps 0",
     ),
 }  # fmt: skip
 
@@ -107,10 +96,9 @@ def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypa
     victim = tmp_path / "victim"
     write_files(victim, USER_FILES | files)
     before = contents(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["data_prep"])
     try:
-        line = [str(word) for word in words(made, victim)]
-        monkeypatch.setattr(sys, "argv", ["data_prep", *line])
-        status = program() if program is data_prep_command.entry else program(line)
+        status = program(words.format(m=made, v=victim).split())
     except SystemExit as left:
         status = left.code
     said = capsys.readouterr().err

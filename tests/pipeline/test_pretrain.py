@@ -39,19 +39,13 @@ def config(tmp_path_factory):
     return path
 
 
-def command(corpus, config, output, *more, ranks=2):
+def command(corpus, config, output):
+    """The module and the flags of each rank."""
     return [
-        "deepspeed", "--quiet", "--num_accelerators", str(ranks), "--master_port", str(reserve_port()),
-        "--module", "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *SMALL,
-        "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--deepspeed_config", str(config),
-        "--output", str(output), "--steps", "40", "--log-interval", "4", "--eval-interval", "20",
-        "--save-interval", "5", *more,
+        "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *SMALL, "--data", str(corpus.train),
+        "--eval-data", str(corpus.held_out), "--deepspeed_config", str(config), "--output", str(output),
+        "--steps", "40", "--log-interval", "4", "--eval-interval", "20", "--save-interval", "5",
     ]  # fmt: skip
-
-
-def of_module(words):
-    """What a command of `deepspeed` starts in each rank: a module and its flags."""
-    return words[words.index("--module") + 1 :]
 
 
 class Job(job.Job):
@@ -72,7 +66,8 @@ def finished(corpus, config, tmp_path_factory):
     output = tmp_path_factory.mktemp("run") / "finished"
     before = os.umask(UMASK)
     try:
-        return output, run(*command(corpus, config, output))
+        launcher = ["deepspeed", "--quiet", "--num_accelerators", 2, "--master_port", reserve_port(), "--module"]
+        return output, run(*launcher, *command(corpus, config, output))
     finally:
         os.umask(before)
 
@@ -103,16 +98,14 @@ def test_its_files_have_the_modes_of_the_umask(finished):
 
 
 def test_tensorboard_has_the_curves(finished):
-    output, _ = finished
-    events = EventAccumulator(str(output / "tensorboard"))
+    events = EventAccumulator(str(finished[0] / "tensorboard"))
     events.Reload()
-    tags = events.Tags()
     assert {
         "train/loss", "train/mlm_loss", "train/mlm_accuracy", "train/sop_accuracy", "eval/mlm_loss",
         "eval/mlm_accuracy", "eval/mlm_accuracy_low", "eval/sop_accuracy", "eval/sop_accuracy_high",
         "train/learning_rate", "train/grad_norm", "train/trust_ratio_min", "train/trust_ratio_max",
         "train/tokens_per_second", "train/data_wait_share", "train/peak_memory_gb",
-    } <= set(tags["scalars"])  # fmt: skip
+    } <= set(events.Tags()["scalars"])  # fmt: skip
     assert [event.step for event in events.Scalars("train/loss")] == list(range(4, 41, 4))
     assert [event.step for event in events.Scalars("eval/mlm_loss")] == [0, 20, 40]
 
@@ -128,16 +121,14 @@ def test_the_log_is_short_and_says_what_is_left(finished):
 def test_a_finished_run_has_nothing_left_to_do(finished, corpus, config):
     output, _ = finished
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
-    result = run(sys.executable, "-m", *of_module(command(corpus, config, output)))
+    result = run(sys.executable, "-m", *command(corpus, config, output))
     assert "nothing to do" in result.stdout
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
 
 
 def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(corpus, config, tmp_path):
-    output = tmp_path / "run"
-    second = tmp_path / "second"
+    output, second, other = tmp_path / "run", tmp_path / "second", tmp_path / "other"
     shutil.copytree(corpus.train, second)
-    other = tmp_path / "other"
     data_prep(
         "shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", other,
         "--split", "held_out", "--max-seq-length", "32",
@@ -175,7 +166,7 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
 
 def test_a_run_that_is_stopped_and_killed_in_a_save_goes_on_to_the_same_end(finished, corpus, config, tmp_path):
     output = tmp_path / "killed"
-    job = Job(of_module(command(corpus, config, output))[1:], output, 2)
+    job = Job(command(corpus, config, output)[1:], output, 2)
     processes = job.start()
     killed_runs.wait_until(lambda: newest(output), processes)
     processes[1].send_signal(signal.SIGTERM)

@@ -12,10 +12,6 @@ from pipeline.data.mixture import open_mixture
 from tests.pipeline.conftest import run
 
 
-def collator_of(corpus, vocabulary, objective="sop"):
-    return open_mixture([corpus.train], [1], vocabulary.continues_word, objective, 3, MaskingSettings()).collators[0]
-
-
 def marked(piece):
     """Piece, predicted or not, and what the model sees, of one printed piece."""
     found = re.fullmatch(r"\{(.+?)( =| > (.+))?\}", piece)
@@ -27,8 +23,8 @@ def marked(piece):
 
 @pytest.mark.parametrize("objective", ["sop", "nsp", "mlm"])
 def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
-    collator = collator_of(corpus, vocabulary, objective)
-    labels = set()
+    mixture = open_mixture([corpus.train], [1], vocabulary.continues_word, objective, 3, MaskingSettings())
+    (collator,), labels = mixture.collators, set()
     for index in range(0, len(collator.shards), 7):
         batch = collator.read([2], [index])
         pieces = show.shown_pieces(batch, 0, vocabulary.pieces)

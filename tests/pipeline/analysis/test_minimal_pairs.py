@@ -38,10 +38,6 @@ def blimp(number, paradigm, phenomenon):
     return {"sentence_good": GOOD[number], "sentence_bad": BAD[number], **names}
 
 
-def zstd(content):
-    return pa.compress(content, "zstd", asbytes=True)
-
-
 def test_the_directory_of_blimp(tmp_path):
     (tmp_path / "b.jsonl").write_bytes(lines(blimp(0, "p1", "islands"), blimp(1, "p1", "islands")))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines(blimp(2, "p2", "binding"))))
@@ -53,15 +49,15 @@ def test_the_directory_of_blimp(tmp_path):
 
 @pytest.mark.parametrize("ending", ["", ".zst"])
 def test_a_file_of_short_names(ending, tmp_path):
-    compress = {"": bytes, ".zst": zstd}[ending]
     file = tmp_path / f"mine.jsonl{ending}"
     rows = (own(0), own(1, phenomenon="x"), own(2, paradigm="y"), own(3, paradigm="y", phenomenon="x"))
     content = b"\xef\xbb\xbf" + lines(*rows, own(4))
-    file.write_bytes(compress(content))
+    content = pa.compress(content, "zstd", asbytes=True) if ending else content
+    file.write_bytes(content)
     names = [("mine", "mine"), ("x", "x"), ("y", "y"), ("x", "y"), ("mine", "mine")]
     assert read_pairs(file) == [Pair(GOOD[n], BAD[n], *name) for n, name in enumerate(names)]
     assert len(read_pairs(file, limit=1)) == 4  # "y" of two phenomena is two paradigms
-    for damaged in (compress(content)[:-20], compress(content)[:30] + b"\xff" * 30) if ending else ():
+    for damaged in (content[:-20], content[:30] + b"\xff" * 30) if ending else ():
         file.write_bytes(damaged)
         with pytest.raises(UserError, match=r"mine\.jsonl\.\w+ is damaged \(.*\); get the file again$"):
             read_pairs(file)
@@ -71,30 +67,21 @@ def test_a_file_of_short_names(ending, tmp_path):
     ("content", "message"),
     [
         (lines(own(0), {"good": "a"}), "f.jsonl, line 2: no field 'bad' or 'sentence_bad'; add it, or check --pairs"),
-        (lines({"bad": "a"}), "f.jsonl, line 1: no field 'good' or 'sentence_good'; add it, or check --pairs"),
         (lines({"good": 3, "bad": "a"}), "line 1: field 'good' is 3, not a text; correct it, or remove the pair"),
-        (lines({"good": " ", "bad": "a"}), "line 1: field 'good' is ' ', not a text; correct it, or remove the pair"),
+        (lines({"good": " ", "bad": "a"}), "line 1: field 'good' is ' ', not a text"),
         (lines(own(0, paradigm=[1])), "line 1: field 'paradigm' is [1], not a text"),
         (lines(own(0, phenomenon=7)), "line 1: field 'phenomenon' is 7, not a text"),
         (b"\n\n", "f.jsonl holds no pair; name another file"),
         (lines(own(0)) + b'{"good": "caf\xe9"}', "f.jsonl, line 2: not UTF-8 text"),
-        (lines(own(0)) + b"{", "f.jsonl, line 2: broken JSON"),
         (b"[1]", "f.jsonl, entry 0: no JSON object"),
-        (None, "f.jsonl does not exist; check the name"),
     ],
 )
 def test_mistakes_in_a_file(content, message, tmp_path):
-    if content is not None:
-        (tmp_path / "f.jsonl").write_bytes(content)
+    (tmp_path / "f.jsonl").write_bytes(content)
     with pytest.raises(UserError) as error:
         read_pairs(tmp_path / "f.jsonl")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_directory_without_pairs(tmp_path):
-    with pytest.raises(UserError, match=r"holds no \.jsonl file; name the directory of BLiMP's files, or one file"):
-        read_pairs(tmp_path)
 
 
 def test_what_is_right():
@@ -209,6 +196,8 @@ def test_the_command(kind, export, tmp_path, capsys):
 
 
 def test_hidden_files_and_copies_in_a_directory(tmp_path):
+    with pytest.raises(UserError, match=r"holds no \.jsonl file; name the directory of BLiMP's files, or one file"):
+        read_pairs(tmp_path)
     (tmp_path / "b.jsonl").write_bytes(lines(own(0)))
     (tmp_path / "._b.jsonl").write_bytes(b"\0\5\x16\7")
     assert len(read_pairs(tmp_path)) == 1

@@ -94,18 +94,15 @@ def test_the_script_runs_nothing_that_a_path_says(task_data, tmp_path):
     task_data.joinpath("tasks").rename(root)
     words = ["6", "--out", f"out{root.name}", "--data-root", str(root)]
     words += ["--data", str(task_data / "train"), "--eval-data", str(task_data / "held_out")]
-    script = subprocess.run(
-        [sys.executable, "-m", "pipeline.reproduce", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout
+    command, options = [sys.executable, "-m", "pipeline.reproduce", *words], {"capture_output": True, "text": True}
+    script = subprocess.run(command, cwd=REPOSITORY, check=True, **options).stdout
     assert "touch ran" in script
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "deepspeed").write_text("#!/bin/sh\necho trained\n")
     (programs / "deepspeed").chmod(0o755)
     environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
-    ended = subprocess.run(
-        ["bash", "-e"], input=script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run(["bash", "-e"], input=script, cwd=tmp_path, env=environment, check=True, **options)
     assert ended.stdout.split() == ["trained"] * (2 + 2 * 4)
     assert not (tmp_path / "ran").exists()
 

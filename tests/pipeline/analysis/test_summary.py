@@ -17,22 +17,18 @@ from tests.pipeline.training.made_records import RECORD, evaluation, log_run, op
 
 def test_the_table_says_what_the_records_say(tmp_path):
     log_run(tmp_path / "base", 0, 60)
-    shown = dict(
-        line.split("  ", 1)
-        for line in summarise(tmp_path / "base", tmp_path / "export").splitlines()
-        if "  " in line.strip()
-    )
-    assert shown["steps"].strip() == "60 of 100, 1,200 tokens"
-    assert shown["held-out MLM loss"].strip() == "6.500 nats, 8.3 % above the unigram entropy 6.000"
-    assert shown["held-out SOP accuracy"].strip() == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
-    assert shown["training speed"].strip() == "50 tokens/s in fp16"
-    assert shown["time"].strip() == "60 s on 1 rank"
+    lines = summarise(tmp_path / "base", tmp_path / "export").splitlines()
+    shown = {line[:24].strip(): line[24:] for line in lines}
+    assert shown["steps"] == "60 of 100, 1,200 tokens"
+    assert shown["held-out MLM loss"] == "6.500 nats, 8.3 % above the unigram entropy 6.000"
+    assert shown["held-out SOP accuracy"] == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
+    assert shown["training speed"] == "50 tokens/s in fp16"
+    assert shown["time"] == "60 s on 1 rank"
 
 
 def test_each_held_out_set_has_rows_and_a_curve(tmp_path):
-    record = dataclasses.replace(
-        RECORD, flags=dataclasses.replace(RECORD.flags, eval_data=(Path("held/wikipedia"), Path("held/books")))
-    )
+    flags = dataclasses.replace(RECORD.flags, eval_data=(Path("held/wikipedia"), Path("held/books")))
+    record = dataclasses.replace(RECORD, flags=flags)
     log, run = open_log(tmp_path, 0, record)
     write(tmp_path, record)
     for step in (10, 20):
@@ -91,13 +87,12 @@ def test_records_that_were_changed_by_hand_are_one_line_at_most(tmp_path, value)
     log_run(tmp_path, 0, 60)
     given, refused = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()], set()
     for name in {name for record in given for name in record}:
-        changed = [record if value == "absent" else record | {name: value} for record in given]
-        if value == "absent":
-            changed = [{key: record[key] for key in record if key != name} for record in given]
+        changed = [record | {name: value} for record in given]
+        changed = [{key: one for key, one in record.items() if one != "absent"} for record in changed]
         (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in changed))
-        for command in (lambda: summarise(tmp_path, tmp_path), lambda: curves_of(tmp_path)):
+        for command, *arguments in ((summarise, tmp_path, tmp_path), (curves_of, tmp_path)):
             try:
-                command()
+                command(*arguments)
             except UserError:
                 refused.add(name)
     assert {"step", "split"} <= refused

@@ -45,20 +45,16 @@ def published(data, tmp_path_factory):
     return directory
 
 
+def inputs_of(tokenizer, examples):
+    """The padded inputs of pairs of texts."""
+    pairs = [one.first for one in examples], [one.second for one in examples]
+    return tokenizer(*pairs, padding=True, truncation=True, max_length=64, return_tensors="pt")
+
+
 def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_path, monkeypatch):
     be_no_rank(monkeypatch)
-    command = words(
-        data._replace(init=published),
-        "mrpc",
-        tmp_path / "run",
-        "--steps",
-        "6",
-        "--batch-size",
-        "8",
-        "--eval-interval",
-        "6",
-    )
-    assert finetune.main([*command, "--precision", "fp32"]) == 0
+    six = ("--steps", "6", "--batch-size", "8", "--eval-interval", "6", "--precision", "fp32")
+    assert finetune.main(words(data._replace(init=published), "mrpc", tmp_path / "run", *six)) == 0
     assert finetune.main(["--output", str(tmp_path / "run")]) == 0  # done: the vocabulary of the run is read
     torch.distributed.destroy_process_group()  # a command leaves it to the end of its process
     export = tmp_path / "run" / "export"
@@ -68,13 +64,8 @@ def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_p
     assert theirs.config.pad_token_id == last
     tokenizer = transformers.AutoTokenizer.from_pretrained(export)
     assert tokenizer.convert_tokens_to_ids(list(SPECIAL_PIECES)) == [last - place for place in range(5)]
-    examples = reading.read(TASKS["mrpc"], str(data.glue))["dev"]
-    inputs = tokenizer(
-        [one.first for one in examples], [one.second for one in examples], padding=True, truncation=True,
-        max_length=64, return_tensors="pt",
-    )  # fmt: skip
     with torch.no_grad():
-        logits = theirs(**inputs).logits.numpy()
+        logits = theirs(**inputs_of(tokenizer, reading.read(TASKS["mrpc"], str(data.glue))["dev"])).logits.numpy()
     ours = Logits.load(tmp_path / "run" / "logits" / "dev.npz")
     np.testing.assert_allclose(ours.logits, logits, atol=1e-5)
     assert np.ptp(logits[:, 0]) > 1e-3, "the test has lost its power"
@@ -119,11 +110,7 @@ def test_a_plain_loop_with_transformers_has_the_same_loss_at_every_step(publishe
     for step in range(steps):
         _, chosen = sampler.rows_at(*sampler.step_positions(step, 0, 1, batch_size, batch_size), len(train), 0)
         examples = [train[index] for index in chosen]
-        inputs = tokenizer(
-            [one.first for one in examples], [one.second for one in examples], padding=True, truncation=True,
-            max_length=64, return_tensors="pt",
-        )  # fmt: skip
-        loss = model(**inputs, labels=torch.tensor([one.label for one in examples])).loss
+        loss = model(**inputs_of(tokenizer, examples), labels=torch.tensor([one.label for one in examples])).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()

@@ -35,12 +35,19 @@ def test_they_are_the_normalised_means_of_the_last_layer(corpus, tmp_path):
     assert predict.main(line) == 0
     rows = pq.read_table(out).to_pylist()
     assert [row["text"] for row in rows] == TEXTS
+    for vector, states in zip((row["embedding"] for row in rows), states_of(model)):
+        mean = states.mean(dim=0)
+        assert vector == pytest.approx((mean / mean.norm()).tolist(), abs=1e-5)
+
+
+@torch.no_grad()
+def states_of(model, max_length=None):
+    """The hidden states (S, H) of each text by `transformers`."""
     theirs, tokenizer = (one.from_pretrained(model) for one in (transformers.AutoModel, transformers.AutoTokenizer))
-    for text, row in zip(TEXTS, rows):
-        inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=theirs.config.max_position_embeddings)
-        with torch.no_grad():
-            mean = theirs.eval()(**inputs).last_hidden_state[0].mean(dim=0)
-        assert row["embedding"] == pytest.approx((mean / mean.norm()).tolist(), abs=1e-5)
+    length = max_length or theirs.config.max_position_embeddings
+    for text in TEXTS:
+        inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=length)
+        yield theirs.eval()(**inputs).last_hidden_state[0]
 
 
 def describe(directory, modules=("Transformer", "Pooling", "Normalize"), settings=None, library=None, **pooling):
@@ -51,13 +58,11 @@ def describe(directory, modules=("Transformer", "Pooling", "Normalize"), setting
         for number, one in enumerate(modules)
     ]
     (directory / "1_Pooling").mkdir()
-    for name, content in (
-        ("modules.json", listed),
-        ("1_Pooling/config.json", {"word_embedding_dimension": 32} | pooling),
-        ("sentence_bert_config.json", settings or {}),
-        ("config_sentence_transformers.json", library or {"default_prompt_name": None}),
-    ):
-        (directory / name).write_text(json.dumps(content))
+    (directory / "modules.json").write_text(json.dumps(listed))
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32} | pooling))
+    (directory / "sentence_bert_config.json").write_text(json.dumps(settings or {}))
+    library = library or {"default_prompt_name": None}
+    (directory / "config_sentence_transformers.json").write_text(json.dumps(library))
     return directory
 
 
@@ -77,12 +82,7 @@ def test_they_are_pooled_as_the_files_of_sentence_transformers_say(corpus, tmp_p
     model = export(tmp_path / "model", corpus.vocabulary, initializer_range=0.3)
     describe(model, ("Transformer", "Pooling", *modules), settings, **given)
     found = open_predictor(model).embed(TEXTS, batch_size=4)
-    theirs, tokenizer = (one.from_pretrained(model) for one in (transformers.AutoModel, transformers.AutoTokenizer))
-    for text, vector in zip(TEXTS, found):
-        length = (settings or {}).get("max_seq_length", theirs.config.max_position_embeddings)
-        inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=length)
-        with torch.no_grad():
-            states = theirs.eval()(**inputs).last_hidden_state[0]  # (S, H)
+    for states, vector in zip(states_of(model, (settings or {}).get("max_seq_length")), found):
         expected = {"mean": states.mean(dim=0), "cls": states[0], "max": states.amax(dim=0)}[mode]
         expected = expected / expected.norm() if modules else expected
         assert vector == pytest.approx(expected.numpy(), abs=2e-5)
@@ -90,8 +90,8 @@ def test_they_are_pooled_as_the_files_of_sentence_transformers_say(corpus, tmp_p
 
 def test_texts_become_lower_case_if_the_files_say_so(tmp_path):
     """The vocabulary keeps capitals."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.ascii_letters]
-    pieces += [f"##{letter}" for letter in string.ascii_letters]
+    letters = string.ascii_letters
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     sizes = SIZES | {"vocab_size": len(pieces), "max_position_embeddings": 64}
     theirs = transformers.BertModel(transformers.BertConfig(**sizes))
     randomise(theirs, seed=1, scale=0.2)

@@ -1,6 +1,5 @@
 """Mistakes of the user in a fine-tuning command, files that change, and results that cannot be written."""
 
-import contextlib
 import shutil
 import sys
 
@@ -14,15 +13,12 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatch, capsys):
-    be_no_rank(monkeypatch)
     (tmp_path / "no-train").mkdir()
     (tmp_path / "no-train" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n")
-    with pytest.raises(SystemExit) as left:
-        finetune.main(words(data._replace(glue=tmp_path / "no-train"), "sst2", tmp_path / "run"))
-    assert left.value.code == 2
-    error = capsys.readouterr().err
+    command = words(data._replace(glue=tmp_path / "no-train"), "sst2", tmp_path / "run")
+    status, _, error = finetune_here(monkeypatch, capsys, command)
+    assert (status, error.count("\n")) == (2, 1)
     assert "holds no training examples of sst2; it has dev" in error
-    assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -72,39 +68,29 @@ def test_what_is_only_predicted_makes_no_other_run(short, data, tmp_path):
     assert "holds a run with other settings (data_digest: " in run(*line, status=2).stderr
 
 
-@contextlib.contextmanager
-def away(place):
-    """Moves a directory away in the block."""
-    moved = place.rename(place.with_name(f"{place.name}-away"))
-    try:
-        yield
-    finally:
-        moved.rename(place)
+def test_a_run_that_has_begun_needs_its_initial_model_no_more(data, tmp_path, monkeypatch, capsys):
+    init = shutil.copytree(data.init, tmp_path / "init")
+    files, output, command = own_files(data._replace(init=init), tmp_path)
+    run(sys.executable, "-m", "pipeline.finetune", *command)
+    moved = files.rename(tmp_path / "away")
+    status, _, error = finetune_here(monkeypatch, capsys, command)
+    assert (status, error.count("\n")) == (2, 1)
+    assert f"{files} does not exist" in error
+    moved.rename(files)
+    shutil.rmtree(init)
+    for line in (command, ["--output", str(output)]):
+        assert finetune_here(monkeypatch, capsys, line) == (0, f"{output} is finished: nothing to do\n", "")
 
-
-def test_a_run_that_has_begun_needs_its_initial_model_no_more(short, data, tmp_path, monkeypatch, capsys):
-    files, output, command = own_files(data, short)
-    finished = f"{output} is finished: nothing to do\n"
-    with away(files):
-        status, _, error = finetune_here(monkeypatch, capsys, command)
-        assert (status, error.count("\n")) == (2, 1)
-        assert f"{files} does not exist" in error
-    with away(data.init):
-        for line in (command, ["--output", str(output)]):
-            assert finetune_here(monkeypatch, capsys, line) == (0, finished, "")
-
-        # A run with a checkpoint resumes from it.
-        shutil.copytree(output, tmp_path / "run")
-        for name in ("done", "results.json"):
-            (tmp_path / "run" / name).unlink()
-        line = [*command, "--output", str(tmp_path / "run")]
-        said = run(sys.executable, "-m", "pipeline.finetune", *line)
-        assert "resuming from step 4\n" in said.stdout
-        assert results(tmp_path / "run") == results(output)
-        # One without needs the weights.
-        shutil.rmtree(tmp_path / "run")
-        status, _, error = finetune_here(monkeypatch, capsys, line)
-        assert (status, f"--init {data.init} is not a directory" in error) == (2, True)
+    # A run with a checkpoint resumes from it.
+    before = results(output)
+    for name in ("done", "results.json"):
+        (output / name).unlink()
+    assert "resuming from step 4\n" in run(sys.executable, "-m", "pipeline.finetune", *command).stdout
+    assert results(output) == before
+    # One without needs the weights.
+    shutil.rmtree(output)
+    status, _, error = finetune_here(monkeypatch, capsys, command)
+    assert (status, f"--init {init} is not a directory" in error) == (2, True)
 
 
 def test_a_failure_of_the_last_stage_keeps_the_training(short, data, tmp_path):

@@ -68,10 +68,8 @@ def test_a_published_model_without_a_task(tmp_path):
     predictor = open_predictor(publish(tmp_path / "mlm", "MaskedLM"))
     shares = logits_of(tmp_path / "mlm", "MaskedLM", "a [MASK]")[2].softmax(dim=0)
     (((best, *_),),) = predictor.fill_mask(["a [MASK]"])
-    assert (best.piece, best.probability) == (
-        PIECES[int(shares.argmax())],
-        pytest.approx(float(shares.max()), abs=1e-5),
-    )
+    assert best.piece == PIECES[int(shares.argmax())]
+    assert best.probability == pytest.approx(float(shares.max()), abs=1e-5)
     assert predictor.embed(TEXTS).shape == (4, 32)
     with pytest.raises(UserError, match="mlm is not fine-tuned on a task; name a fine-tuned model"):
         predictor.predict([{"text": "a"}])
@@ -105,14 +103,9 @@ def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_mistyped_run_is_one_line_in_a_process_of_its_own(tmp_path):
     """A process that imported another package before may have loaded what this one lacks."""
-    words = ["--run", "runs/nothing", "--mask", "a [MASK]"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "pipeline.predict", *words],
-        env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pipeline.predict", "--run", "runs/nothing", "--mask", "a [MASK]"]
+    offline = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    ended = subprocess.run(command, env=offline, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: --run runs/nothing: there is no such directory")
     assert "name the --output of a run" in ended.stderr

@@ -107,10 +107,8 @@ def test_what_follows_from_other_steps_and_other_models():
     short = AlbertConfig.preset("albert-base", max_position_embeddings=64)
     assert resolved("squad1", model=short).max_length == 64
     seeds = resolved_runs("squad1", "--seeds", "2", "--seed", "4")
-    assert [(run.flags.seed, run.flags.output) for run in seeds] == [
-        (4, Path("output/seed-4")),
-        (5, Path("output/seed-5")),
-    ]
+    places = {run.flags.seed: run.flags.output for run in seeds}
+    assert places == {4: Path("output/seed-4"), 5: Path("output/seed-5")}
     for flags, message in (
         (("--max-length", "513"), "more than the 512 positions"),
         (("--steps", "100", "--warmup-steps", "101"), "101 warm-up steps do not fit into 100 steps"),
@@ -136,14 +134,13 @@ def test_on_gpus_the_default_is_bf16_and_a_json_replaces_it_but_for_the_flags(tm
 def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
     identity = resolved("rte").fixed_values()
     for flags in (
-        ("--learning-rate", "0.1"), ("--weight-decay", "0.1"), ("--batch-size", "8"), ("--steps", "9"),
-        ("--warmup-steps", "9"), ("--dropout", "0.3"), ("--classifier-dropout", "0.3"), ("--max-length", "99"),
-        ("--eval-interval", "9"), ("--random-weights",), ("--max-hours", "2"),
-        ("--deterministic",),
+        "--learning-rate 0.1", "--weight-decay 0.1", "--batch-size 8", "--steps 9", "--warmup-steps 9", "--dropout 0.3",
+        "--classifier-dropout 0.3", "--max-length 99", "--eval-interval 9", "--random-weights", "--max-hours 2",
+        "--deterministic",
     ):  # fmt: skip
-        assert resolved("rte", *flags).fixed_values() != identity, flags
-    for flags in (("--micro-batch-size", "8"), ("--log-interval", "9"), ("--activation-checkpointing", "layer")):
-        assert resolved("rte", *flags).fixed_values() == identity, flags
+        assert resolved("rte", *flags.split()).fixed_values() != identity, flags
+    for flags in ("--micro-batch-size 8", "--log-interval 9", "--activation-checkpointing layer"):
+        assert resolved("rte", *flags.split()).fixed_values() == identity, flags
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,9 @@ def metrics(directory, losses: Mapping[int, float], **more):
     """Writes metrics.jsonl: a line of training and an evaluation with this loss for each step."""
     records = []
     for step, loss in losses.items():
-        train = {"step": step, "split": "train", "tokens": 1000 * step, "interval_tokens": 1000, "seconds": 60.0 * step}
         records += [
-            train | {"tokens_per_second": 100.0 if step % 2 else 300.0},
+            {"step": step, "split": "train", "tokens": 1000 * step, "interval_tokens": 1000, "seconds": 60.0 * step,
+             "tokens_per_second": 100.0 if step % 2 else 300.0},
             {"step": step, "split": "eval", "loss": loss, "mlm_loss": loss - 0.5, "mlm_accuracy": 0.25, "pairs": 80,
              "predictions": 400, "mlm_unigram_entropy": 6.0, "sop_accuracy": 0.6, "sop_accuracy_low": 0.49,
              "sop_accuracy_high": 0.7, **more},

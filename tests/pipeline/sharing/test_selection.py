@@ -37,13 +37,10 @@ def refusal(capsys, *words):
     return said
 
 
-def test_a_step_that_is_not_there_names_those_that_are(run, tmp_path, capsys):
+def test_a_step_that_is_not_there_and_what_may_not_be_replaced_before_any_work(run, tmp_path, capsys):
     told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 6)
     assert "no checkpoint of step 6; its steps: 2, 4, 8" in told
     assert not (tmp_path / "out").exists()
-
-
-def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run, tmp_path, capsys):
     shutil.rmtree(run / "checkpoints")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.txt").write_text("mine")
