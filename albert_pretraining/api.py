@@ -336,16 +336,16 @@ def _run(command: Sequence[str]) -> None:
     A KeyboardInterrupt is passed on, and the command then saves. It has a session of its own, so that an interrupt of
     this process alone and Ctrl-C at a terminal, which all processes of a session get, are the same: it gets one.
     """
-    found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the command finds what this process finds
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     streams |= {"text": True, "errors": "replace", "start_new_session": True}
+    paths = os.pathsep.join(filter(None, sys.path))  # the command finds what this process finds
     # An interrupt that comes while the command starts waits until its number is known.
     early, before = list[int](), signal.getsignal(signal.SIGINT)
     waits = before is not None and threading.current_thread() is threading.main_thread()
     if waits:
         signal.signal(signal.SIGINT, lambda number, frame: early.append(number))
     try:
-        process = subprocess.Popen(command, env=os.environ | found, **streams)
+        process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, **streams)
     finally:
         if waits:
             signal.signal(signal.SIGINT, before)

@@ -248,13 +248,10 @@ class _Chunk(NamedTuple):
 def score_sentences(
     model: AlbertForPreTraining, vocabulary: Vocabulary, sentences: Sequence[str], kind: ScoreKind
 ) -> NDArray[np.float64]:
-    """The pseudo-log-likelihood of each sentence, float64 (N,). Equal sentences are computed once.
+    """The pseudo-log-likelihood of each sentence, float64 (N,), by a model in evaluation mode.
 
-    Args:
-        model: in evaluation mode. On a GPU its fp32 matrices are multiplied in TF32.
-        vocabulary: of the model.
-    Raises:
-        UserError: a sentence has no tokens, or more than the model has positions.
+    Equal sentences are computed once. On a GPU fp32 matrices are multiplied in TF32. Raises UserError: a sentence has
+    no tokens, or more than the model has positions.
     """
     distinct = list(dict.fromkeys(sentences))
     encoded = _encode(vocabulary, distinct, model.config.max_position_embeddings)

@@ -59,12 +59,8 @@ class PaperPretraining:
     @property
     def model_fields(self) -> dict[str, Any]:
         """The fields of `AlbertConfig` that replace those of the preset."""
-        fields = {
-            "embedding_size": self.embedding_size,
-            "parameter_sharing": self.parameter_sharing,
-            "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.dropout,
-        }
+        fields: dict[str, Any] = {"embedding_size": self.embedding_size, "parameter_sharing": self.parameter_sharing}
+        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), self.dropout)
         preset = AlbertConfig.preset(self.model)
         return {name: value for name, value in fields.items() if value not in (None, getattr(preset, name))}
 

@@ -138,15 +138,10 @@ def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware, rate: 
     if flags.batch_size is not None or flags.micro_batch_size is not None:
         json.pop("gradient_accumulation_steps", None)
         json.pop("train_micro_batch_size_per_gpu", None)
-    params = json["optimizer"].setdefault("params", {})
-    for block, name, value in (
-        (json, "train_batch_size", flags.batch_size),
-        (json, "train_micro_batch_size_per_gpu", flags.micro_batch_size),
-        (params, "lr", flags.learning_rate),
-        (params, "weight_decay", flags.weight_decay),
-    ):
-        if value is not None:
-            block[name] = value
+    sizes = {"train_batch_size": flags.batch_size, "train_micro_batch_size_per_gpu": flags.micro_batch_size}
+    rates = {"lr": flags.learning_rate, "weight_decay": flags.weight_decay}
+    for block, given in ((json, sizes), (json["optimizer"].setdefault("params", {}), rates)):
+        block |= {name: value for name, value in given.items() if value is not None}
     return json
 
 

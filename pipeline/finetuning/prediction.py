@@ -23,10 +23,8 @@ def batches_of(
     """The numbers of the samples in each of this rank's batches. Samples of similar length share a batch.
 
     The batches of all ranks together hold each sample once. All ranks get the same number of batches, because a forward
-    pass under ZeRO-3 is collective; the last batch may be empty.
-
-    Args:
-        limit: tokens of a batch, or samples if not `by_tokens`. A batch has at least one sample.
+    pass under ZeRO-3 is collective; the last batch may be empty. A batch has at most `limit` tokens, or samples if not
+    `by_tokens`; one longer sample is a batch of its own.
     """
     order = np.argsort(features.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
     ends = np.cumsum(features.lengths[order] if by_tokens else np.ones_like(order))

@@ -113,11 +113,8 @@ class Predictor:
     ) -> list[dict[str, Any]]:
         """The prediction of each text, with the columns that `pipeline.predict` writes, such as "label" and its score.
 
-        Args:
-            texts: texts; pairs of texts if the task has them; or rows with the columns of the training.
-            batch_size: texts of a batch.
-        Raises:
-            UserError: the model has no task, or a row lacks a column.
+        `texts` are texts, pairs of texts if the task has them, or rows with the columns of the training. Raises
+        UserError: the model has no task, or a row lacks a column.
         """
         task = self.require_task()
         columns = task.input_columns
@@ -209,14 +206,13 @@ def _list(texts: Sequence[Any], kinds: tuple[type, ...] = (str,)) -> list[Any]:
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:
     """Opens a model for predictions, on the GPU if there is one.
 
-    A run computes in the precision of its training as far as the device can, everything else in fp32.
+    A run computes in the precision of its training as far as the device can, everything else in fp32. Raises UserError:
+    there is no model, or it is damaged.
 
     Args:
         source: the --output of a run (the newest checkpoint of a pre-training, the end of a fine-tuning), an export, a
             model published for `transformers`, or its name on the hub (OWNER/NAME).
         flag: that names it, for messages.
-    Raises:
-        UserError: there is no model, or it is damaged.
     """
     place = find_model(source, flag)
     weights = read_initial_weights(place, flag)
@@ -229,11 +225,10 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
             model = AlbertForPreTraining(weights.config)
         else:
             model = AlbertModel(weights.config, add_pooling_layer=False)
-    prefix = "" if isinstance(model, ModelWithHead) else "albert."
-    names = {name: f"{prefix}{name}" for name in model.state_dict() if f"{prefix}{name}" in weights.tensors}
-    load_into(model, {name: weights.tensors[given] for name, given in names.items()}, place)
-    hyperparameters = {} if settings is None else settings.hyperparameters
-    limits = check_as(hyperparameters, _Limits, place, _REMEDY, extra="ignore")
+    prefix, tensors = "" if isinstance(model, ModelWithHead) else "albert.", weights.tensors
+    names = [name for name in model.state_dict() if f"{prefix}{name}" in tensors]
+    load_into(model, {name: tensors[f"{prefix}{name}"] for name in names}, place)
+    limits = check_as(settings.hyperparameters if settings else {}, _Limits, place, _REMEDY, extra="ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)
     return Predictor(source, place, task, model.to(device, dtype), weights.vocabulary, limits)

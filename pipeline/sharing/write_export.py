@@ -74,12 +74,8 @@ def export_one(
 ) -> str:
     """Writes the model of the checkpoint `tag` to the directory `out`, which is never visible half-written.
 
-    Args:
-        overwrite: see `outputs.check`.
-    Returns:
-        The format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
-    Raises:
-        UserError: `out` cannot be written, or a record of the run is damaged.
+    Returns the format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
+    `overwrite`: see `outputs.check`. Raises UserError: `out` cannot be written, or a record of the run is damaged.
     """
     place, source = out.resolve(), _source(run.directory, out)
     # The directory "export" of a run has the run's name.
@@ -239,12 +235,13 @@ def _evaluation(run: Path, step: int, task: Task | None) -> list[tuple[str, str]
     The predictions of a fine-tuning run's best step give an interval. Of any other step, and after pre-training, it is
     the evaluation in metrics.jsonl. Raises UserError: a record cannot be read.
     """
-    results, rows = run / RESULTS, []
+    results = run / RESULTS
     if task and results.exists() and (run / "logits").is_dir() and read_results(results).best_step == step:
-        for split, predictions in read_predictions(run, task).items():
-            if estimate := task.estimate(predictions):
-                rows.append((f"{task.metrics[0]}, {split}", f"{estimate} % of {len(predictions):,} examples"))
-        return rows
+        return [
+            (f"{task.metrics[0]}, {split}", f"{estimate} % of {len(predictions):,} examples")
+            for split, predictions in read_predictions(run, task).items()
+            if (estimate := task.estimate(predictions))
+        ]
     evaluated = next((record for record in metrics_file.read_records(run, "eval") if record["step"] == step), {})
     return [
         (name, f"{value:.4g}")

@@ -52,8 +52,7 @@ class Predictions(Protocol):
     def labelled(self) -> bool:
         """Whether there are examples, and all their labels are known."""
 
-    def save(self, path: Path) -> None:
-        """Writes the file."""
+    def save(self, path: Path) -> None: ...
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -121,17 +120,13 @@ def steps_of_epochs(epochs: float, examples: int, batch_size: int) -> int:
 class SpanLimits:
     """The limits of windows and answers (SQuAD), with the paper's values as defaults.
 
-    Attributes:
-        doc_stride: tokens from the start of one window to the start of the next one.
-        max_query_length: the largest number of tokens of the question; only the first ones are kept.
-        max_answer_length: tokens of the longest answer.
-        nbest: the number of answers that are kept for each question.
+    `max_query_length` and `max_answer_length` are in tokens.
     """
 
-    doc_stride: Positive = 128
-    max_query_length: Positive = 64
+    doc_stride: Positive = 128  # tokens from the start of one window to the start of the next one
+    max_query_length: Positive = 64  # only the first tokens of the question are kept
     max_answer_length: Positive = 30
-    nbest: Positive = 20
+    nbest: Positive = 20  # answers that are kept for each question
 
 
 class Kind(ABC):

@@ -161,15 +161,10 @@ def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
 
 
 def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow], Iterable[Any]]) -> tuple[str, ...]:
-    """The names of the classes of a task, from its training rows.
+    """The names of the classes of a task, from its training rows; `values_of` gives the labels in a row.
 
     They are those that occur, in the order of their names, or of their numbers if all are whole numbers. A data set
-    that names its classes decides their order.
-
-    Args:
-        values_of: the labels in a row.
-    Raises:
-        UserError: there is only one class, or there are more than `MAX_LABELS`.
+    that names its classes decides their order. Raises UserError: there is only one class, or more than `MAX_LABELS`.
     """
     given = tuple(name for name in map(name_of, table.class_names.get(columns.label, ())) if name is not None)
     names = set(given)

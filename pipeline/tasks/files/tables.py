@@ -38,12 +38,10 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one split.
+    """Rows of one split, by column; a row of JSON may lack columns.
 
     Attributes:
         source: the file or data set, for messages.
-        columns: their names.
-        rows: by column; a row of JSON may lack columns.
         numbers: of each row in its source: the line of a file, the row of a data set from 0, or the id of a question.
         unit: what `numbers` are: "line", "row" or "question".
         class_names: by column, the names of its classes in their order, where the source gives them.
@@ -66,13 +64,10 @@ class Table:
 
 
 def read_table(path: Path, named: Sequence[str | None] = (), only_these: bool = False) -> Table:
-    """Reads a file by the ending of its name.
+    """Reads a file by the ending of its name. `named` are columns that will be read; those of CoNLL may be numbers.
 
-    Args:
-        named: the columns that will be read; those of CoNLL may be numbers.
-        only_these: whether the rows of Parquet need no other columns.
-    Raises:
-        UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
+    `only_these`: the rows of Parquet need no other columns. Raises UserError: another ending, a broken or empty file,
+    or a row with more or fewer cells than the header.
     """
     ending = path.suffix.lower()
     if ending not in READERS:
@@ -106,10 +101,8 @@ def parse_json_lines(text: str, source: Path) -> Table:
 def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Table:
     """The table in `text`: a header, then a row for each line; a quoted cell may have several lines.
 
-    Args:
-        delimiter: between the cells; None: a comma if the header has one, otherwise a semicolon, a tab or a "|".
-    Raises:
-        UserError: a row with more or fewer cells than the header, a repeated column, or a broken quote.
+    Without a delimiter it is a comma if the header has one, otherwise a semicolon, a tab or a "|". Raises UserError: a
+    row with more or fewer cells than the header, a repeated column, or a broken quote.
     """
     if delimiter is None:
         header = _QUOTED.sub("", text.lstrip("\r\n").partition("\n")[0])
@@ -219,18 +212,14 @@ def _conll(text: str, source: Path, by_number: bool) -> Table:
         sentences += [rows] if rows else []
     columns = {str(place + 1): place for place in range(width)}
     columns = columns if by_number else _conll_columns(sentences, width, is_conll_u) or columns
-    rows_of_file = [
-        {name: [words[place] for words in sentence] for name, place in columns.items()} for sentence in sentences
-    ]
-    return Table(str(source), tuple(columns), rows_of_file, numbers)
+    by_column = [{name: [words[at] for words in sentence] for name, at in columns.items()} for sentence in sentences]
+    return Table(str(source), tuple(columns), by_column, numbers)
 
 
 def _is_comment(words: list[str], width: int, tags: Collection[str]) -> bool:
     """Whether a line at the beginning of a sentence is a comment, and not the token "#"."""
-    is_marked = words[0].startswith("#") and (
-        words[0] in ("#", "#begin", "#end") or " " in words[0] or words[1:2] == ["="]
-    )
-    return is_marked and not (len(words) == width and words[-1] in tags)
+    looks_so = words[0] in ("#", "#begin", "#end") or " " in words[0] or words[1:2] == ["="]
+    return words[0].startswith("#") and looks_so and not (len(words) == width and words[-1] in tags)
 
 
 def _conll_columns(sentences: Sequence[Sequence[Sequence[str]]], width: int, is_conll_u: bool) -> dict[str, int]:
@@ -290,11 +279,9 @@ def dataset_rows(rows: Any, source: str) -> Iterator[Row]:
 
 def _named(value: Any, names: tuple[str, ...] | None) -> Any:
     """`value` with class numbers replaced; -1, by which data sets hide a label, becomes None."""
-    if names is None:
-        return value
-    if isinstance(value, list):
+    if isinstance(value, list) and names:
         return [_named(item, names) for item in value]
-    if not isinstance(value, int):
+    if names is None or not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None
 

@@ -44,16 +44,13 @@ class Question:
 class Span:
     """A span of a passage that may be the answer.
 
-    Attributes:
-        text: the passage's own characters.
-        start, end: the span in characters of the passage, [start, end).
-        score: a log-probability plus a constant; the constant is the same for all spans of a question.
+    `text` are the passage's own characters from `start` to `end`.
     """
 
     text: str
     start: Count
     end: Count
-    score: Finite
+    score: Finite  # a log-probability plus a constant, which is the same for all spans of a question
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,7 @@ _BLANK = re.compile(r"_+")
 
 @dataclass(frozen=True)
 class ChoiceExample:
-    """A question of RACE.
-
-    Attributes:
-        label: the number of the right option; None if it is not known.
-        level: "middle" or "high"; "" if it is not known.
-    """
+    """A question of RACE, the number of the right option, and "middle" or "high", as far as they are known."""
 
     id: str
     passage: str

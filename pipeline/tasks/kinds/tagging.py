@@ -21,7 +21,7 @@ from pipeline.tasks import metrics
 from pipeline.tasks.files.rows import Columns, ExampleRow, find_classes
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
-from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, Tokens, cls_grid, pack, to_host
+from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, cls_grid, pack, to_host
 from pipeline.tasks.task import Statistic, Task
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ _SUFFIXED = re.compile(r"(.+)[-_:/]([A-Z])", re.DOTALL | re.IGNORECASE)
 
 @dataclass(frozen=True)
 class TagExample:
-    """A text in tokens, each with a tag.
-
-    Attributes:
-        labels: the number of each token's tag; None if the tags are not known.
-    """
+    """A text in tokens, and the number of each token's tag; None if the tags are not known."""
 
     id: str
     tokens: tuple[str, ...]
@@ -103,16 +99,15 @@ class TagFeatures:
             windows.append((start, end))
         return windows
 
-    def _segment(self, sample: int) -> Tokens:
-        return np.concatenate([self._pieces[token][: self._capacity] for token in range(*self._windows[sample])])
-
     def _seen(self, sample: int) -> NDArray[np.int64]:
         """The tokens of a window that have a piece. Of the others normalisation leaves nothing."""
         start, end = self._windows[sample]
         return start + np.flatnonzero(self._lengths[start:end])
 
     def batch(self, samples: Sequence[int], training: bool) -> TagBatch:
-        rows, placement = pack([(self._segment(sample), None) for sample in samples])
+        windows = [range(*self._windows[sample]) for sample in samples]
+        texts = [np.concatenate([self._pieces[token][: self._capacity] for token in window]) for window in windows]
+        rows, placement = pack([(text, None) for text in texts])
         begins = placement.row * rows.input_ids.shape[1] + placement.start + 1  # (N,) behind [CLS]
         nothing = np.zeros(0, dtype=np.int64)  # of a batch without samples
         tokens = np.concatenate([nothing, *(self._seen(sample) for sample in samples)])  # (tokens,)

@@ -62,9 +62,7 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
     made_runs.finetuning(tmp_path / "bert-large" / "sst2", "sst2", large, METRICS["sst2"])
     rows = measured("2", tmp_path)
     cells = rows["ALBERT base"]
-    assert cells["squad1"] == (60.0, 50.0)
-    assert cells["squad2"] == (52.0, 48.0)
-    assert cells["mnli"] == (45.0,)
+    assert (cells["squad1"], cells["squad2"], cells["mnli"]) == ((60.0, 50.0), (52.0, 48.0), (45.0,))
     assert cells["avg"] == pytest.approx((statistics.fmean([55.0, 50.0, 45.0, 80.0, 25.0]),))
     assert cells["speed"] == pytest.approx((768 / 1024,))
     assert cells["parameters"][0] == parameter_counts(read_settings(base).model).backbone / 1e6

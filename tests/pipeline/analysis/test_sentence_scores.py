@@ -101,14 +101,6 @@ def test_wordpiece(kind, tmp_path):
     assert scores == pytest.approx([loop.score(text, kind) for text in texts], abs=1e-4)
 
 
-def test_the_kinds_differ_in_words_of_several_pieces_only(small):
-    predictor, loop = small
-    scores = {kind: score_sentences(predictor.model, predictor.vocabulary, SENTENCES, kind) for kind in SCORE_KINDS}
-    several = [len(set(words[1:-1])) < len(words) - 2 for _, words in map(loop.words, SENTENCES)]
-    assert any(several)
-    assert (np.abs(scores["plain"] - scores["within-word"]) > 1e-3).tolist() == several
-
-
 def test_nothing_is_computed_twice_or_read_by_the_host(small, monkeypatch):
     """Each token of each different sentence is predicted once, and no logits are computed for others."""
     predictor, loop = small

@@ -77,8 +77,7 @@ def assert_same_run(output, undisturbed):
     """Metrics, results and weights are the same, bit for bit."""
     assert records(output) == records(undisturbed)
     assert results(output) == results(undisturbed)
-    expected = load_weights(best_checkpoint(undisturbed))
-    found = load_weights(best_checkpoint(output))
+    found, expected = (load_weights(best_checkpoint(run)) for run in (output, undisturbed))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 

@@ -17,19 +17,16 @@ TOPICS = ("sports", "arts", "science")
 """Not in the order of their names, to see that the order of the logits is recorded."""
 
 
-DIRECTORIES = {
-    "classification": "reviews",
-    "pairs": "questions",
-    "regression": "stars",
-    "tagging": "names",
-    "multiple-choice": "exam",
-    "multi-label": "topics",
-    "question-answering": "answers",
+FILES = {
+    "classification": "reviews/{}.csv",
+    "pairs": "questions/{}.tsv",
+    "regression": "stars/{}.jsonl",
+    "tagging": "names/{}.jsonl",
+    "multiple-choice": "exam/{}.parquet",
+    "multi-label": "topics/{}.csv",
+    "question-answering": "answers/{}.csv",
 }
-"""The directory of each task's files in docs/own_tasks.md."""
-
-ENDINGS = {"pairs": "tsv", "multiple-choice": "parquet", "regression": "jsonl", "tagging": "jsonl"}
-"""Of the files of a task; of the others csv."""
+"""The files of each task in docs/own_tasks.md, by split."""
 
 
 def write_all(root: Path, seed: int = 0) -> None:
@@ -76,7 +73,7 @@ def cut(text: str, words: int) -> str:
 
 def file_of(root: Path, task: str, split: str) -> Path:
     """The file of one split of a task."""
-    return root / DIRECTORIES[task] / f"{split}.{ENDINGS.get(task, 'csv')}"
+    return root / FILES[task].format(split)
 
 
 def number_of(text: str, count: int) -> int:
