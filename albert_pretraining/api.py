@@ -230,10 +230,11 @@ def prepare(
 def _check_known(flags: Iterable[str], jobs: Sequence[str]) -> None:
     """Raises UserError for a flag that none of the jobs has."""
     known = {name for job in jobs for name in _JOB_FLAGS[job]}
-    for name in (name for name in flags if name not in known):
-        if name in _JOB_FLAGS["vocab"]:
+    for name in flags:
+        if name not in known and name in _JOB_FLAGS["vocab"]:
             raise UserError(f"{name} is for training a vocabulary, and one is given; drop {name} or vocabulary")
-        raise UserError(f"prepare has no flag {name}; {did_you_mean(name, known, 'see its help')}")
+        if name not in known:
+            raise UserError(f"prepare has no flag {name}; {did_you_mean(name, known, 'see its help')}")
 
 
 @contextlib.contextmanager
@@ -312,7 +313,9 @@ def _masked_lm(batch: Batch) -> dict[str, NDArray[Any]]:
 def _words(flags: Mapping[str, Any]) -> list[str]:
     """`max_seq_length=128` as --max-seq-length 128. A list gives several words, True the flag alone, None nothing."""
     words = []
-    for name, value in ((name, value) for name, value in flags.items() if value is not None):
+    for name, value in flags.items():
+        if value is None:
+            continue
         words.append("--" + (name if name == "deepspeed_config" else name.replace("_", "-")))  # DeepSpeed's own
         several = value if isinstance(value, list | tuple) else [value]
         words += [] if value is True else ["false" if each is False else str(each) for each in several]

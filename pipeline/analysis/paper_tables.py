@@ -68,9 +68,12 @@ class PaperPretraining:
     def slug(self) -> str:
         """The name of the row's directory. Rows of different tables share it if they are the same experiment."""
         parts = [f"{_SHORT[name]}-{value}" for name, value in self.model_fields.items() if name in _SHORT]
-        parts += [self.objective] if self.objective != AlbertConfig.preset(self.model).sentence_head else []
-        parts += [f"{self.steps // 1000}k"] if self.steps != 125_000 else []
-        parts += ["more-data"] if self.additional_data else []
+        if self.objective != AlbertConfig.preset(self.model).sentence_head:
+            parts.append(self.objective)
+        if self.steps != 125_000:
+            parts.append(f"{self.steps // 1000}k")
+        if self.additional_data:
+            parts.append("more-data")
         return "_".join([self.model, *parts])
 
 

@@ -102,8 +102,10 @@ def _of_fine_tuning(run: TaskRun) -> str:
     results, spread = run.results, run.results.spread or {}
     weights = "random" if results.random_weights else results.init
     rows = {"task": run.task.name, "initial weights": weights}
-    rows |= {"seeds": f"{len(results.seeds)}: the median, and the lowest and the highest"} if results.seeds else {}
-    rows |= {"steps": f"{results.steps:,}, the best is {results.best_step}"} if results.steps else {}
+    if results.seeds:
+        rows["seeds"] = f"{len(results.seeds)}: the median, and the lowest and the highest"
+    if results.steps:
+        rows["steps"] = f"{results.steps:,}, the best is {results.best_step}"
     for split, metrics in run.metrics.items():
         for name, value in metrics.items():
             reach = [f"{end:.4g}" for end in spread.get(split, {}).get(name, ())]
