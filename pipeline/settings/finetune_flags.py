@@ -72,6 +72,9 @@ class FinetuneFlags(ColumnFlags, RunFlags):
     dev_file: Path | None = flag("the examples to choose the best step by", None, Path, metavar="FILE")
     test_file: Path | None = flag("the examples to predict", None, Path, metavar="FILE")
     label_column: str | None = flag(f"the label (default: {_default_columns('label')})", None, metavar="NAME")
+    label_names: tuple[str, ...] = flag(
+        "multi-label: what the labels are called, if each text has a 0 or 1 for each", (), metavar="NAME"
+    )
     subset: str | None = flag("the subset of a data set on the hub", None, metavar="NAME")
     task_name: str | None = flag(
         "the task's name in results and exports (default: that of --task)", None, metavar="NAME"
@@ -142,7 +145,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         return OwnData(task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset)
 
     def _columns(self) -> "Columns":
-        from pipeline.tasks.files.rows import Columns
+        from pipeline.tasks.files.rows import MAX_LABELS, Columns
 
         task, choices = self.task_word, self.choice_columns
         kind = OWN_TASKS[task]
@@ -152,11 +155,16 @@ class FinetuneFlags(ColumnFlags, RunFlags):
             raise UserError(f"--choice-columns is for --task multiple-choice, not {task}")
         if self.second_text_column is not None and not kind.has_second_text:
             raise UserError(f"--second-text-column is for texts, not for {task}; drop it")
+        names = tuple(name.strip() for name in self.label_names)
+        if names and "multi-label" not in kind.own_tasks:
+            raise UserError(f"--label-names is for --task multi-label, not {task}")
+        if names and not 1 < len(set(names)) == len(names) <= MAX_LABELS:
+            raise UserError(f"--label-names needs 2 to {MAX_LABELS:,} different names; it has {', '.join(names)}")
         if len(set(choices)) < len(choices):
             raise UserError(f"--choice-columns names a column twice: {', '.join(choices)}")
         default = kind.own_tasks[task]
         second = self.second_text_column or default.second_text
-        columns = Columns(self.text_column or default.text, second, self.label_column or default.label, choices)
+        columns = Columns(self.text_column or default.text, second, self.label_column or default.label, choices, names)
         named = [columns.text, *([second] if second else []), columns.label, *choices]
         if len(set(named)) < len(named):
             raise UserError(f"one column has two uses: {', '.join(named)}; name different columns")

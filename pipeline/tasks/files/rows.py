@@ -31,12 +31,14 @@ class Columns:
         second_text: the second text of a pair, or the question; None if there is none.
         label: the label, the number, the tags or the right choice.
         choices: a column for each choice, or one column with a list of them.
+        label_names: of labels that a row has as a 0 or 1 for each, in this order; none if they are given by name.
     """
 
     text: str
     second_text: str | None = None
     label: str = "label"
     choices: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
 
 
 class ExampleRow:

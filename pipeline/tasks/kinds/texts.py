@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _BIT = re.compile(r"-?[01](?:\.0*)?|0?\.\d+|false|true", re.IGNORECASE)
 _BITS_IN_CELL = re.compile(rf"(?:{_BIT.pattern})(?:[\s;|]+(?:{_BIT.pattern}))+", re.IGNORECASE)
-_NAMES = 'name the labels that a text has, such as ["sports", "arts"]; 0 and 1 for each label are not read'
+_NAMES = 'name the labels that a text has, such as ["sports", "arts"], or give --label-names for a 0 or 1 of each label'
+_SWITCHES = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,9 @@ class MultiLabel(Classification):
     pipeline_input = '"This is a text.", top_k=None'
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
-        """The labels, see `find_classes`. Raises UserError if the rows have a number for each label, not names."""
+        """The labels, see `find_classes`. Raises UserError if the rows have a number for each label, without names."""
+        if columns.label_names:
+            return columns.label_names
         given = [_names(row) or () for row in rows_of(table, columns, "optional")]
         names = {str(name_of(name)) for row in given for name in row}
         if len({len(row) for row in given}) == 1 and all(_BIT.fullmatch(name) for name in names) and names:
@@ -266,8 +269,19 @@ class MultiLabel(Classification):
 def _names(row: ExampleRow) -> Sequence[Any] | None:
     """The names of the labels in a row: a list, or in a cell a JSON list or names with commas between them.
 
-    None if they are missing. An empty cell is no label.
+    None if they are missing. An empty cell is no label. With `Columns.label_names` the row has a 0 or 1 for each.
     """
+    values, names = _listed(row), row.columns.label_names
+    if not names or not values:
+        return None if names else values
+    switches = [_SWITCHES.get(str(value).strip().lower()) for value in values]
+    if len(switches) != len(names) or None in switches:
+        fault = f"holds {', '.join(map(str, values))!r:.80}, and --label-names {len(names)} labels"
+        raise row.mistake(f"column {row.columns.label!r} {fault}; give a 0 or a 1 for each")
+    return [name for name, is_set in zip(names, switches) if is_set]
+
+
+def _listed(row: ExampleRow) -> Sequence[Any] | None:
     value = row.label
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:

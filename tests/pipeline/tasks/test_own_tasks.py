@@ -307,6 +307,35 @@ def test_a_number_for_each_label_is_no_list_of_labels(tmp_path, labels):
         read("--task", "multi-label", *words)
 
 
+@pytest.mark.parametrize(
+    ("rows", "ending"),
+    [
+        ([[0, 1, 0], [1.0, 0.0, 0.0], [0, 0, 0], [True, True, False]], "jsonl"),
+        (["0,1,0", "1 0 0", "[0, 0, 0]", "true; TRUE; false"], "csv"),
+    ],
+)
+def test_a_0_or_1_for_each_of_named_labels(tmp_path, rows, ending):
+    words = ["--task", "multi-label", "--label-names", "toxic", "obscene", " insult "]
+    given, hidden = {"text": TEXTS, "labels": rows}, {"text": TEXTS, "labels": ["", None, *rows[2:]]}
+    task, splits = read(*words, *files(tmp_path, given, test=hidden, ending=ending))
+    assert task.labels == ("toxic", "obscene", "insult")
+    assert [example.label for example in splits["train"]] == [(1,), (0,), (), (0, 1)]
+    assert [example.label for example in splits["test"]] == [None, None, (), (0, 1)]
+    for wrong in ("0,1", "0,1,0,1", "0,0.5,1", "0,2,1", "toxic", "toxic,obscene,insult", ""):
+        with pytest.raises(UserError, match=r"line 5: column 'labels' (holds .*--label-names 3 labels|is empty)"):
+            read(*words, *files(tmp_path, {"text": TEXTS, "labels": ["0,1,0"] * 3 + [wrong]}, ending="csv"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["multi-label", "a"], ["multi-label", "a", "b", "a "], ["classification", "a", "b"]],
+)
+def test_names_of_labels_that_are_refused(tmp_path, words):
+    task, *names = words
+    with pytest.raises(UserError, match=r"^--label-names"):
+        read("--task", task, "--label-names", *names, *files(tmp_path, GOOD))
+
+
 def test_a_label_is_named_once_in_a_row(tmp_path):
     good = {"text": TEXTS, "labels": [["a"], ["a", "b"], [], ["b"]]}
     for labels in (["b", "a", "b "], "a, b, a", ["a", "a"]):
