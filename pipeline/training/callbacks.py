@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -195,6 +196,7 @@ class MetricsLog(Callback):
     def _open_tensorboard(self) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        _silence_the_writer()
         settings, step = json.loads(as_json(vars(self._run.settings))), self._run.state.step
         settings.pop("pretraining", None)  # of the run that fine-tuning started from
         directory = self._run.settings.flags.output / "tensorboard"
@@ -228,6 +230,18 @@ class MetricsLog(Callback):
             if tensorboard is not None:
                 with contextlib.suppress(OSError):
                     tensorboard.close()
+
+
+def _silence_the_writer() -> None:
+    """Keeps the traceback of TensorBoard's own thread off the console: its next call raises the error again."""
+    usual = threading.excepthook
+
+    def hook(failure: threading.ExceptHookArgs) -> None:
+        if not type(failure.thread).__module__.startswith("tensorboard."):
+            usual(failure)
+
+    if usual.__module__ != __name__:
+        threading.excepthook = hook
 
 
 def _plain(value: Any) -> Any:
