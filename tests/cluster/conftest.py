@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.hosts import Cluster, what_is_missing
 from tests.pipeline.conftest import corpus, made_once, run  # noqa: F401
-from tests.pipeline.test_pretrain import command, config, of_module  # noqa: F401
+from tests.pipeline.test_pretrain import command, config  # noqa: F401
 
 STEPS = 40
 
@@ -32,7 +32,7 @@ def alone(corpus, config, tmp_path_factory):  # noqa: F811
     """The run of one process, in fp32."""
 
     def make(output):
-        words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
-        run(sys.executable, "-m", *of_module(words))
+        words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", 1)
+        run(sys.executable, "-m", *words)
 
     return made_once(tmp_path_factory, "alone", make)

@@ -83,9 +83,9 @@ def test_what_is_left_goes_on_and_who_comes_is_taken_in(cluster, hosts, corpus, 
     """
     output, (first, second, third) = tmp_path / "run", hosts
     more = ["--precision", "fp32", "--steps", STEPS, "--log-interval", "1", "--save-interval", "1"]
-    words = command(corpus, config, output, *map(str, more), "--host-timeout", "6")
+    words = command(corpus, config, output, *more, "--host-timeout", 6)
     words += ["--hang-timeout", "0"]  # a rank is suspended below
-    agents = Agents(cluster, [first, second], ["-m", *words[words.index("--module") + 1 :]], tmp_path)
+    agents = Agents(cluster, [first, second], ["-m", *words], tmp_path)
     agents.wait_for("accumulated x 2 ranks", first)
     agents.wait(lambda: newest(output) > 0, "a checkpoint of two hosts")
     first.inside.end()

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from pipeline.checkpoint.files import load_weights
+from pipeline.distributed.rendezvous import reserve_port
 from tests.cluster.conftest import STEPS
 from tests.pipeline.conftest import await_step, run
-from tests.pipeline.test_pretrain import command, of_module
+from tests.pipeline.test_pretrain import command
 
 ENDLESS = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000")
 KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
@@ -22,10 +23,10 @@ def start(cluster, corpus, config, output, *hosts, more=()):
     """`deepspeed` on node1, over the hosts that are named, with `more` flags."""
     hostfile = cluster.directory / f"hostfile.{len(hosts)}"
     hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
-    words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1")
-    place = words.index("--num_accelerators")
-    words[place : place + 2] = ["--hostfile", hostfile, "--master_addr", "10.64.0.1", "--launcher", "pdsh"]
-    words += ["--host-timeout", "6", *more]
+    launcher = ["deepspeed", "--quiet", "--hostfile", hostfile, "--master_addr", "10.64.0.1", "--launcher", "pdsh"]
+    launcher += ["--master_port", reserve_port(), "--module"]
+    flags = ["--precision", "fp32", "--steps", STEPS, "--log-interval", 1, "--host-timeout", 6, *more]
+    words = [*launcher, *command(corpus, config, output, *flags)]
     return cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=KEEPALIVE)
 
 
@@ -67,8 +68,8 @@ def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corp
     assert "error: lost rank 1 on host victim: no sign of life for 6 s" in said
     assert not (output / "done").exists()
 
-    words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
-    assert "resuming from step" in run(sys.executable, "-m", *of_module(words)).stdout
+    words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", 1)
+    assert "resuming from step" in run(sys.executable, "-m", *words).stdout
     assert_same(output, alone)
 
 

@@ -39,12 +39,13 @@ def config(tmp_path_factory):
     return path
 
 
-def command(corpus, config, output):
+def command(corpus, config, output, *more):
     """The module and the flags of each rank."""
     return [
         "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *SMALL, "--data", str(corpus.train),
         "--eval-data", str(corpus.held_out), "--deepspeed_config", str(config), "--output", str(output),
         "--steps", "40", "--log-interval", "4", "--eval-interval", "20", "--save-interval", "5",
+        *map(str, more),
     ]  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def test_plain_torchrun_trains(corpus, tmp_path):
     config.write_text(json.dumps(CONFIG))
     output = tmp_path / "run"
     words = command(corpus, config, output, "--steps", "3")
-    ended = torchrun("--nproc-per-node", 2, "-m", *words[words.index("--module") + 1 :])
+    ended = torchrun("--nproc-per-node", 2, "-m", *words)
     assert ended.returncode == 0, ended.stderr
     assert "16 rows = 4 x 2 accumulated x 2 ranks" in ended.stdout
     assert (output / "done").read_text() == "3\n"
