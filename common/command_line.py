@@ -5,6 +5,7 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -58,6 +59,23 @@ def truth(text: str) -> bool:
     return text.lower() == "true"
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps a description to the terminal, by paragraphs. Indented lines are commands, or entries of a list."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        text = re.sub(r"(?<!\n)\n(?![ \n])", " ", text.strip("\n"))
+        return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+
+
+def _wrapped(line: str, width: int) -> str:
+    """A paragraph or an indented line; its further lines are indented more, behind a backslash in a command."""
+    begin = re.match(r" *(?:\S+ {2,})?", line)[0]  # type: ignore[index]
+    is_command = line.startswith(" ") and not begin.strip()
+    further = " " * (len(begin) + 4 * is_command)
+    parts = textwrap.wrap(line, width - 2 * is_command, subsequent_indent=further, break_on_hyphens=False)
+    return (" \\\n" if is_command else "\n").join(parts)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UserError instead of printing its usage, and suggests the nearest flag.
 
@@ -65,7 +83,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{**options, "allow_abbrev": False})
+        super().__init__(**{"formatter_class": HelpFormatter, **options, "allow_abbrev": False})
         self.add_argument("--version", action="version", version=f"albert-pretraining {__version__}")
 
     def error(self, message: str) -> NoReturn:

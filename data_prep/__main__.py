@@ -56,15 +56,14 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     """Returns the module of the job that `arguments` name, and its parsed arguments. SystemExit: after --help."""
     arguments = arguments or ["--help"]
     name = arguments[0]
-    as_written = argparse.RawDescriptionHelpFormatter
     if name in JOBS:
         module = importlib.import_module(PREFIX + JOBS[name].module)
-        parser = Parser(prog=f"python -m data_prep {name}", description=module.__doc__, formatter_class=as_written)
+        parser = Parser(prog=f"python -m data_prep {name}", description=module.__doc__)
         module.add_arguments(parser)
         return module, parser.parse_all(arguments[1:])
     if name.startswith("-"):
         jobs = "\n".join(f"    {name:<8} {job.summary}" for name, job in JOBS.items())
-        parser = Parser(prog="python -m data_prep", description=__doc__, epilog=jobs, formatter_class=as_written)
+        parser = Parser(prog="python -m data_prep", description=__doc__, epilog=jobs)
         parser.add_argument("job", metavar="JOB", help="one of these:")
         parser.parse_all(arguments)
     raise UserError(f"unknown job {name}; {did_you_mean(name, JOBS, 'choose one of ' + ', '.join(JOBS))}")

@@ -3,7 +3,6 @@
 Without a command it lists all of them. `data JOB ...` does what `python -m data_prep JOB ...` does.
 """
 
-import argparse
 import ast
 import runpy
 import sys
@@ -34,7 +33,6 @@ def parser() -> Parser:
         prog=CONSOLE_SCRIPT if Path(sys.argv[0]).name == CONSOLE_SCRIPT else "python -m pipeline",
         description="Pre-trains and fine-tunes ALBERT, from raw text to exported models.",
         epilog=f"{listed}\n\nEach has --help.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("command", metavar="COMMAND", help="one of these:")
     return p

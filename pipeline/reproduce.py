@@ -61,8 +61,7 @@ def scale_of(text: str) -> float:
 
 def parser() -> Parser:
     """The command line."""
-    keep = argparse.RawDescriptionHelpFormatter
-    p = Parser(prog="python -m pipeline.reproduce", description=__doc__, formatter_class=keep)
+    p = Parser(prog="python -m pipeline.reproduce", description=__doc__)
     p.add_argument("table", metavar="TABLE", help=f"one of {', '.join(TABLES)}")
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="all files are written below DIR/SCALE")
     scale = "paper (default), or a fraction of the paper's pre-training steps, such as 0.01"

@@ -1,7 +1,9 @@
 """Makes shards of documents, one shard for each work unit.
 
-python -m data_prep shards --documents DIR... --vocab FILE --out DIR [--max-seq-length 512] [--dedup near]
-mpirun -n 8 python -m data_prep shards ...
+    python -m data_prep shards --documents DIR... --vocab FILE --out DIR [--max-seq-length 512] [--dedup near]
+    mpirun -n 8 python -m data_prep shards ...
+
+The ranks share the work units.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Trains a vocabulary on documents: a SentencePiece model by the unigram method (Kudo, arXiv 1804.10959).
 
     python -m data_prep vocab --documents DIR... --out FILE.model [--size 30000]
-    mpirun -n 8 python -m data_prep vocab ...       (the ranks share the sampling; rank 0 trains)
+    mpirun -n 8 python -m data_prep vocab ...
 
-It also writes FILE.json, which says how the vocabulary was made.
+The ranks share the sampling; rank 0 trains. It also writes FILE.json, which says how the vocabulary was made.
 """
 
 import argparse

@@ -1,7 +1,9 @@
 """Checks every byte of a shard set, or of a directory of documents, against its manifest.
 
-python -m data_prep verify DIR
-mpirun -n 8 python -m data_prep verify DIR       (the ranks share the files)
+    python -m data_prep verify DIR
+    mpirun -n 8 python -m data_prep verify DIR
+
+The ranks share the files.
 """
 
 import argparse

@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import inspect
 import os
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -145,7 +146,8 @@ def add_flags(parser: argparse.ArgumentParser, command: type[Any]) -> None:
 def make_parser(command: type[Any], prog: str, description: str) -> Parser:
     """The command line of a dataclass that a launcher starts."""
     required = " ".join(f"{one.name} {one.metavar}" for one in flags_of(command) if one.required)
-    parser = Parser(prog=prog, description=description, usage=f"{prog} {required} [FLAG ...]")
+    usage = textwrap.fill(f"{prog} {required} [FLAG ...]", 72, subsequent_indent=" " * 11, break_on_hyphens=False)
+    parser = Parser(prog=prog, description=description, usage=usage)
     parser.add_argument(CONFIG, type=Path, metavar="FILE", help="YAML with any of the flags; the command line wins")
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # the launcher adds it
     add_flags(parser, command)

@@ -10,6 +10,7 @@ import pytest
 
 from common.command_line import positive
 from common.errors import UserError
+from data_prep.__main__ import JOBS
 from pipeline.__main__ import commands
 from pipeline.settings import declare, finetune_flags, pretrain_flags
 from pipeline.settings.declare import flag
@@ -166,11 +167,13 @@ def test_flags_can_be_written_and_read_again(tmp_path, monkeypatch, words):
 
 STARTS = [(f"pipeline.{name}", ["--help"]) for name in commands() if name != "data"]
 STARTS += [("data_prep.__main__", ["--help"]), ("pipeline.finetune", ["--stepz", "3"])]
+STARTS += [("data_prep.__main__", [job, "--help"]) for job in JOBS]
 
 
 @pytest.mark.parametrize(("module", "words"), STARTS)
-def test_help_and_mistakes_need_no_torch(module, words):
-    slow = {"numpy", "pyarrow", "mpi4py", "torch"} if module == "data_prep.__main__" else {"torch"}
+def test_help_and_mistakes_need_no_torch_and_80_columns(module, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    slow = {"numpy", "pyarrow", "mpi4py", "torch"} if module == "data_prep.__main__" and not words[1:] else {"torch"}
     code = (
         "import runpy, sys\n"
         f"sys.argv = ['x', *{words!r}]\n"
@@ -179,7 +182,8 @@ def test_help_and_mistakes_need_no_torch(module, words):
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert "AssertionError" not in ended.stderr
-    assert ended.stdout.startswith("usage: ") if words == ["--help"] else "did you mean --steps?" in ended.stderr
+    assert ended.stdout.startswith("usage: ") if words[-1] == "--help" else "did you mean --steps?" in ended.stderr
+    assert [line for line in ended.stdout.splitlines() if len(line) > 80] == []
 
 
 def test_finetune_takes_its_task_from_the_run(tmp_path):
