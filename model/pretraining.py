@@ -22,9 +22,7 @@ class PreTrainingOutput(NamedTuple):
     sentence head the sentence sums are zeros.
     """
 
-    mlm_logits: (
-        Tensor | None
-    )  # (B, M, V), or (B, S, V) without `masked_positions`; None in training with `chunked_loss`
+    mlm_logits: Tensor | None  # (B, M, V); (B, S, V) without `masked_positions`; None in training with `chunked_loss`
     sentence_logits: Tensor | None = None  # (B, P, 2), or (B, 2) without `cls_positions`; None without a sentence head
     mlm_loss_sum: Tensor | None = None  # () cross entropies of the masked tokens, in nats
     mlm_correct: Tensor | None = None  # () masked tokens whose label has the highest logit

@@ -34,7 +34,7 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +128,13 @@ def span_stops(
 
 
 def span_stops_from_end(
-    start: int, end: int, boundaries: list[int], begins_word: bytes, *options: Any
+    start: int,
+    end: int,
+    boundaries: list[int],
+    begins_word: bytes,
+    capacity: int,
+    short_probability: float,
+    generator: UniformStream,
 ) -> tuple[list[int], list[float]]:
     """Cuts one section into spans from its end to its beginning. Args and returns: see `span_stops`.
 
@@ -136,7 +142,8 @@ def span_stops_from_end(
     """
     inside = boundaries[bisect_left(boundaries, start) : bisect_right(boundaries, end)]
     mirrored = [end - boundary for boundary in reversed(inside)]
-    starts, cuts = span_stops(0, end - start, mirrored, begins_word[start : end + 1][::-1], *options)
+    flags = begins_word[start : end + 1][::-1]
+    starts, cuts = span_stops(0, end - start, mirrored, flags, capacity, short_probability, generator)
     # Each span ends where the next one begins, and the last one at the section's end, which is 0 in the mirror.
     return [end - place for place in reversed([0, *starts[:-1]])], cuts
 

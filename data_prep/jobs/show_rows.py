@@ -50,7 +50,7 @@ def lines_of_documents(args: argparse.Namespace) -> Iterator[str]:
     if args.n < 1 or args.row is not None:
         raise UserError("--sentences shows the first documents; give -n of 1 or more, and no --row")
     corpus = open_corpus([args.directory], TRAIN)
-    of_units = (zip(read_texts_with_language(unit), read_column(unit, "title")) for unit in corpus.units)
+    of_units = (zip(read_texts_with_language(unit), read_column(unit, "title"), strict=True) for unit in corpus.units)
     documents = ((*text, title) for text, title in itertools.chain.from_iterable(of_units))
     for number, (text, language, title) in enumerate(itertools.islice(documents, args.n)):
         sentences = split_sentences(text, language)

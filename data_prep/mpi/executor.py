@@ -145,7 +145,10 @@ def _print_error(error: BaseException, where: str = "") -> int:
 
 
 def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bool], work: Callable[[], None]) -> None:
-    """Makes `output` by `work`, on all ranks, unless it is complete. Rank 0 holds the lock meanwhile."""
+    """Makes `output` by `work`, on all ranks, unless it is complete. Rank 0 holds the lock meanwhile.
+
+    UserError: another process works on the same output, or `is_complete` finds another result there.
+    """
     with contextlib.ExitStack() as held:
 
         def begin() -> bool:

@@ -129,12 +129,13 @@ class OffsetEncoder:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._words: dict[str, TokensWithOffsets] = {}
+        self._nothing = vocabulary.encode_word("")
 
     def encode(self, text: str) -> TokensWithOffsets:
         """Returns the tokens of an un-normalised text."""
         if len(self._words) > MAX_PLACED_WORDS:
             self._words.clear()
-        parts, places = [self._vocabulary.encode_word("")], [0]
+        parts, places = [self._nothing], [0]
         for match in self._vocabulary.word.finditer(text):
             word = match[0]
             if word not in self._words:

@@ -125,9 +125,15 @@ class WordPieceVocabulary(Vocabulary):
         if kinds != (_NORMALIZER, _SPLITTER) or model.get("continuing_subword_prefix", CONTINUES) != CONTINUES:
             raise ValueError(f"prepares text by {kinds[0]} and {kinds[1]}; only {_NORMALIZER} and {_SPLITTER} are read")
         ids = model.get("vocab")
-        if not isinstance(ids, dict) or sorted(map(str, ids.values())) != sorted(map(str, range(len(ids)))):
+        numbers = [number for number in ids.values() if type(number) is int] if isinstance(ids, dict) else []
+        if not isinstance(ids, dict) or sorted(numbers) != list(range(len(ids))):
             raise ValueError("has a vocabulary whose ids are not 0, 1, 2 and so on")
-        added = [token.get("content") for token in contents.get("added_tokens") or [] if isinstance(token, dict)]
+        listed = contents.get("added_tokens") or []
+        added = (
+            [token.get("content") for token in listed if isinstance(token, dict)]
+            if isinstance(listed, list)
+            else [listed]
+        )
         if others := [str(token) for token in added if token not in SPECIAL_PIECES]:
             raise ValueError(f"has the added tokens {' '.join(others):.80}; only {' '.join(SPECIAL_PIECES)} are read")
         given = {name: normalizer[name] for name in vars(WordPieceRules()) if name in normalizer}

@@ -38,7 +38,8 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     for flag, trained in (("--init", initial), ("--teacher", teacher)):
         if trained is not None and trained.weights is not None:
             weights = trained.weights
-            _check_vocabulary(f"{flag} {trained.directory}", weights.vocabulary_file, weights.vocabulary, vocabulary)
+            own = weights.vocabulary_file, weights.vocabulary
+            _check_vocabulary(f"{flag} {trained.directory}", *own, corpora.directories[0], vocabulary)
     model = _architecture(flags, corpora, initial, teacher, branched)
     if teacher is not None:
         teacher.check_heads(model)
@@ -55,7 +56,8 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         before = earlier or EarlierStart(Path(branch.run), source, branch.step)  # whose batches are trained on
         _check_branch(branch, source, model, engine.optimizer, steps)
         if (run := Path(branch.run)).is_dir():
-            _check_vocabulary(f"--branch {run}", find_vocabulary(run), load_vocabulary(run), vocabulary)
+            own = find_vocabulary(run), load_vocabulary(run)
+            _check_vocabulary(f"--branch {run}", *own, corpora.directories[0], vocabulary)
     settings = PretrainSettings(
         flags=flags,
         model=model,
@@ -159,10 +161,12 @@ def _masking(flags: PretrainFlags, teacher: Teacher | None) -> MaskingSettings:
     return masking if teacher is None else dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
 
 
-def _check_vocabulary(source: str, file: Path, own: Vocabulary, of_data: Vocabulary) -> None:
+def _check_vocabulary(source: str, file: Path, own: Vocabulary, data: Path, of_data: Vocabulary) -> None:
     """Raises UserError if the shards have other pieces or another normalisation than the vocabulary `own` in `file`."""
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
-        raise UserError(f"{source} and --data have different vocabularies; make the shards again with --vocab {file}")
+        raise UserError(
+            f"{source} and --data {data} have different vocabularies; make the shards again with --vocab {file}"
+        )
 
 
 def _execution_options(

@@ -27,6 +27,10 @@ _batch = bounded(int, "batch size", lambda n: 1 <= n <= MAX_BATCH, f"at least 1 
 _seeds = bounded(int, "whole number", lambda n: 1 <= n <= MAX_SEEDS, f"at least 1 and at most {MAX_SEEDS}")
 
 
+def _is_name(text: str) -> bool:
+    return text != "" and text.isprintable()
+
+
 def _default_columns(use: str) -> str:
     """The default names of a column, over the tasks on own files; `use` is a field of `Columns`."""
     return "; ".join(dict.fromkeys(getattr(kind.own_tasks[task], use) for task, kind in OWN_TASKS.items()))
@@ -145,7 +149,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         return OwnData(task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset)
 
     def _columns(self) -> "Columns":
-        from pipeline.tasks.files.rows import MAX_LABELS, Columns
+        from pipeline.tasks.files.rows import MAX_LABELS, Columns, name_of
 
         task, choices = self.task_word, self.choice_columns
         kind = OWN_TASKS[task]
@@ -155,11 +159,12 @@ class FinetuneFlags(ColumnFlags, RunFlags):
             raise UserError(f"--choice-columns is for --task multiple-choice, not {task}")
         if self.second_text_column is not None and not kind.has_second_text:
             raise UserError(f"--second-text-column is for texts, not for {task}; drop it")
-        names = tuple(name.strip() for name in self.label_names)
+        names = tuple(name_of(name) or "" for name in self.label_names)
         if names and "multi-label" not in kind.own_tasks:
             raise UserError(f"--label-names is for --task multi-label, not {task}")
-        if names and not 1 < len(set(names)) == len(names) <= MAX_LABELS:
-            raise UserError(f"--label-names needs 2 to {MAX_LABELS:,} different names; it has {', '.join(names)}")
+        if names and not (1 < len(set(names)) == len(names) <= MAX_LABELS and all(map(_is_name, names))):
+            wanted = f"2 to {MAX_LABELS:,} different printable names"
+            raise UserError(f"--label-names needs {wanted}; it has {', '.join(map(repr, names)):.200}")
         if len(set(choices)) < len(choices):
             raise UserError(f"--choice-columns names a column twice: {', '.join(choices)}")
         default = kind.own_tasks[task]

@@ -5,9 +5,9 @@ A `Kind` is one object that owns everything in which tasks of different kinds di
 paper's tasks are made in `registry`; any other one can be made at run time.
 """
 
+import importlib
 import json
 import math
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,8 @@ class Predictions(Protocol):
     def labelled(self) -> bool:
         """Whether there are examples, and all their labels are known."""
 
-    def save(self, path: Path) -> None: ...
+    def save(self, path: Path) -> None:
+        """Writes the file."""
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -185,8 +186,9 @@ class Kind(ABC):
         self, task: "Task", config: "AlbertConfig", execution: "ExecutionOptions | None" = None
     ) -> "ModelWithHead":
         """Makes the encoder with the head of the task, with random weights."""
+        module, _, name = self.model_class.rpartition(".")
         sizes = [len(task.labels)] if self.has_output_per_label else []
-        model: ModelWithHead = pkgutil.resolve_name(PREFIX + self.model_class)(config, *sizes, execution)
+        model: ModelWithHead = getattr(importlib.import_module(PREFIX + module), name)(config, *sizes, execution)
         return model
 
     def make_features(

@@ -233,11 +233,12 @@ class MetricsLog(Callback):
 
 
 def _silence_the_writer() -> None:
-    """Keeps the traceback of TensorBoard's own thread off the console: its next call raises the error again."""
+    """Keeps I/O errors of TensorBoard's own thread off the console: its next call raises them again."""
     usual = threading.excepthook
 
     def hook(failure: threading.ExceptHookArgs) -> None:
-        if not type(failure.thread).__module__.startswith("tensorboard."):
+        is_written_to_disk = type(failure.thread).__module__.startswith("tensorboard.")
+        if not (is_written_to_disk and issubclass(failure.exc_type, OSError)):
             usual(failure)
 
     if usual.__module__ != __name__:

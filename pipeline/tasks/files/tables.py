@@ -196,7 +196,7 @@ def _conll(text: str, source: Path, by_number: bool) -> Table:
     lines = [split(line) for line in text.split("\n")]
     lines = [[] if words[:1] == ["-DOCSTART-"] else words for words in lines]
     width = len(next((words for words in lines if words and not words[0].startswith("#")), []) or max(lines, key=len))
-    tags = {words[-1] for words in lines if len(words) == width and not words[0].startswith("#")}
+    tags = {words[-1] for words in lines if words and len(words) == width and not words[0].startswith("#")}
     sentences: list[list[list[str]]] = []
     numbers: list[int] = []
     for is_sentence, group in itertools.groupby(enumerate(lines, start=1), lambda line: bool(line[1])):

@@ -129,7 +129,9 @@ def normalise_answer(text: str) -> str:
 
 
 def _overlap(prediction: str, answer: str, empty_equals_empty: bool) -> float:
-    """F1 of the words of two normalised answers; a word counts as often as it occurs in both."""
+    """F1 of the words of two normalised answers; a word counts as often as it occurs in both. Of two empty ones it is
+    1 if `empty_equals_empty`, else 0.
+    """
     predicted, accepted = prediction.split(), answer.split()
     if empty_equals_empty and not (predicted and accepted):
         return float(predicted == accepted)

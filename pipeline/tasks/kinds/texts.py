@@ -272,8 +272,10 @@ def _names(row: ExampleRow) -> Sequence[Any] | None:
     None if they are missing. An empty cell is no label. With `Columns.label_names` the row has a 0 or 1 for each.
     """
     values, names = _listed(row), row.columns.label_names
-    if not names or not values:
-        return None if names else values
+    if not names:
+        return values
+    if not values:
+        return None
     switches = [_SWITCHES.get(str(value).strip().lower()) for value in values]
     if len(switches) != len(names) or None in switches:
         fault = f"holds {', '.join(map(str, values))!r:.80}, and --label-names {len(names)} labels"

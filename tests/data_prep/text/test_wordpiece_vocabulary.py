@@ -134,6 +134,8 @@ FILE = json.loads(WordPieceVocabulary([*SPECIAL_PIECES, "a", "##a"], WordPieceRu
         ("normalizer", {"type": "NFKC"}, "prepares text by NFKC and BertPreTokenizer"),
         ("normalizer", {"lowercase": 1}, "has 1 for lowercase"),
         ("added_tokens", [{"content": "[E1]"}], r"added tokens \[E1\]"),
+        ("added_tokens", 5, "added tokens 5"),
+        ("model", {"vocab": {str(number): str(number) for number in range(12)}}, "ids are not 0, 1, 2"),
     ],
 )
 def test_what_is_no_wordpiece_vocabulary_is_said_in_one_line(

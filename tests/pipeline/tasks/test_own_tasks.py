@@ -315,10 +315,10 @@ def test_a_number_for_each_label_is_no_list_of_labels(tmp_path, labels):
     ],
 )
 def test_a_0_or_1_for_each_of_named_labels(tmp_path, rows, ending):
-    words = ["--task", "multi-label", "--label-names", "toxic", "obscene", " insult "]
+    words = ["--task", "multi-label", "--label-names", "toxic", "obsce\u0301ne", " insult "]
     given, hidden = {"text": TEXTS, "labels": rows}, {"text": TEXTS, "labels": ["", None, *rows[2:]]}
     task, splits = read(*words, *files(tmp_path, given, test=hidden, ending=ending))
-    assert task.labels == ("toxic", "obscene", "insult")
+    assert task.labels == ("toxic", "obsc\u00e9ne", "insult")
     assert [example.label for example in splits["train"]] == [(1,), (0,), (), (0, 1)]
     assert [example.label for example in splits["test"]] == [None, None, (), (0, 1)]
     for wrong in ("0,1", "0,1,0,1", "0,0.5,1", "0,2,1", "toxic", "toxic,obscene,insult", ""):
@@ -328,7 +328,14 @@ def test_a_0_or_1_for_each_of_named_labels(tmp_path, rows, ending):
 
 @pytest.mark.parametrize(
     "words",
-    [["multi-label", "a"], ["multi-label", "a", "b", "a "], ["classification", "a", "b"]],
+    [
+        ["multi-label", "a"],
+        ["multi-label", "a", "b", "a "],
+        ["multi-label", "cafe\u0301", "caf\u00e9"],
+        ["multi-label", " ", "b"],
+        ["multi-label", "caf\udce9", "b"],
+        ["classification", "a", "b"],
+    ],
 )
 def test_names_of_labels_that_are_refused(tmp_path, words):
     task, *names = words

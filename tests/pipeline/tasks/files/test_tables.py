@@ -85,6 +85,8 @@ def parquet(names, *columns):
     ("name", "content", "message"),
     [
         ("a.csv", "text,label\n", "a.csv holds no row"),
+        ("a.conll", "", "a.conll holds no row"),
+        ("a.conll", "\n \n", "a.conll holds no row"),
         ("a.csv", "text,text\nx,y\n", "line 1: two columns are called 'text'; rename one"),
         ("a.csv", "text,label\nx,y\nx\n", "line 3: 1 cells instead of the 2 of the header (text, label); correct the"),
         ("a.csv", 'text,label\nx,y\n"open,y\n', "line 3: unexpected end of data; write a quote inside"),
