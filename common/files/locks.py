@@ -44,11 +44,12 @@ def holding(
     stays: whether the lock's file stays behind. One that was empty may be a person's, and always does.
     say: called with a line before it waits.
     """
-    lock, is_empty = FileLock(path), path.is_file() and not path.stat().st_size
+    lock, is_empty = FileLock(path), _is_empty(path)
     is_new, has_failed = not path.parent.exists(), True
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(path) and _holder(path) is None:
+        # Twice: another process may remove it after the first look, or make it.
+        if _holder(path) is None and os.path.lexists(path) and _holder(path) is None:
             raise UserError(f"{path} is not a lock of this project; move it away, or choose another directory")
         try:
             lock.acquire(timeout=0)
@@ -75,6 +76,13 @@ def holding(
             with contextlib.suppress(OSError):  # another process has begun to work there
                 path.parent.rmdir()
         lock.release()
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size == 0
+    except FileNotFoundError:  # its holder has removed it
+        return False
 
 
 def _holder(path: Path) -> str | None:

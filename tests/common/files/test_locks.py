@@ -69,6 +69,19 @@ def test_one_that_waits_comes_next(tmp_path: Path, other: subprocess.Popen[str])
     assert held.is_set()
 
 
+def test_a_lock_that_comes_and_goes_is_one(tmp_path: Path) -> None:
+    code = "import sys; from tests.common.files.test_locks import hold_often; hold_often(sys.argv[1])"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".lock")]) as process:
+        hold_often(tmp_path / ".lock")
+    assert process.returncode == 0
+
+
+def hold_often(path: str | Path) -> None:
+    for _ in range(2000):
+        with locks.holding(Path(path), Path("out"), seconds=60):
+            pass
+
+
 @pytest.mark.parametrize("content", ["a person's notes\n", "", None])
 def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, content: str | None) -> None:
     """An empty file is locked, a link to a file is not."""
