@@ -1,7 +1,10 @@
 """Parameter counts equal those worked out by hand, those of built models, and those of the paper's tables."""
 
-from model import AlbertConfig
+import pytest
+
+from model import AlbertConfig, AlbertForPreTraining
 from model.counts import parameter_counts
+from tests.model.examples import tiny_config
 
 # Millions that the paper prints. For albert-xxlarge it prints 235, but its released checkpoint has 223, and so have we.
 TABLE_1 = {
@@ -21,7 +24,7 @@ ABLATIONS = {
 }
 
 
-def test_albert_base_by_hand():
+def test_albert_base_by_hand() -> None:
     counts = parameter_counts(AlbertConfig.preset("albert-base"))
     layer_norm = 2 * 768
     assert counts.embeddings == (30000 + 512 + 2) * 128 + 2 * 128 + 128 * 768 + 768
@@ -30,7 +33,7 @@ def test_albert_base_by_hand():
     assert counts.heads == (768 * 128 + 128 + 2 * 128 + 30000) + (2 * 768 + 2)
 
 
-def test_counts_are_those_of_the_paper():
+def test_counts_are_those_of_the_paper() -> None:
     cases = [(AlbertConfig.preset(name), millions) for name, millions in TABLE_1.items()] + [
         (AlbertConfig.preset("albert-base", embedding_size=size, parameter_sharing=sharing), millions)
         for sharing, sizes in ABLATIONS.items()
@@ -39,3 +42,10 @@ def test_counts_are_those_of_the_paper():
     for config, millions in cases:
         # The paper rounds up or down to a million, and counts the pooler in some rows only.
         assert abs(parameter_counts(config).backbone / 1e6 - millions) < 1.4, config
+
+
+@pytest.mark.parametrize("sentence_head", ["sop", None])
+def test_counts_are_those_of_the_built_model(sentence_head: str | None) -> None:
+    config = tiny_config(parameter_sharing="attention", sentence_head=sentence_head)
+    model = AlbertForPreTraining(config)
+    assert parameter_counts(config).total == sum(parameter.numel() for parameter in model.parameters())

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline import predict
+from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint.retention import find_best, step_of
 from pipeline.sharing.trained_run import open_run
+from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
@@ -68,6 +71,29 @@ def test_every_task_trains_and_evaluates(all_tasks, name):
         assert set(found["metrics"]["dev"]) == {"accuracy", "middle", "high"}
     head = "head.json" if name == "squad2" else "config.json"
     assert json.loads((all_tasks / name / "export" / head).read_text())["finetuning_task"] == name
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_predict_equals_the_evaluation_of_training(all_tasks, data, name, tmp_path):
+    task, split = TASKS[name], TASKS[name].dev_splits[0]
+    examples = reading.read(task, str({"mnli": data.glue, "race": data.race}.get(name, data.squad)))[split]
+    if name == "mnli":
+        rows = [{"sentence1": one.first, "sentence2": one.second} for one in examples]
+    elif name == "race":
+        rows = [{"article": one.passage, "question": one.question, "options": one.options} for one in examples]
+    else:
+        rows = [{"question": one.text, "context": one.passage} for one in examples]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    line = ["--run", str(all_tasks / name), "--input", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out.jsonl")]
+    assert predict.main(line) == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = task.kind.records(task, read_predictions(all_tasks / name, task)[split])
+    assert len(rows) == len(examples) == len(expected)
+    for example, row in zip(examples, rows):
+        wanted = expected[example.id]
+        assert row["prediction"] == wanted["prediction"]
+        for key in set(wanted) & {"probability", "no_answer_score"}:
+            assert row[key] == pytest.approx(wanted[key], abs=1e-4)
 
 
 def test_weights_of_the_same_task_keep_their_head(all_tasks):
