@@ -49,6 +49,9 @@ def test_the_masks_are_those_of_the_epoch_and_the_loss_falls():
     assert losses[-1] < 0.5 * losses[0]
     assert len([line for line in printed if "[MASK]" in line and " -> " in line]) == 3
     shown = stored(name)
+    made = ("epoch ", "labels of", "3906 rows")  # before any training: the same on every machine
+    assert len(wanted := [line for line in shown if line.startswith(made)]) == 5
+    assert [line for line in printed if line.startswith(made)] == wanted
     assert [line.split(" -> ")[1].split()[0] for line in shown if " -> " in line] == ["cave", "horse", "cow"]
     assert "100% of the pairs" in next(line for line in shown if line.startswith("step 400"))
 
@@ -56,6 +59,8 @@ def test_the_masks_are_those_of_the_epoch_and_the_loss_falls():
 def test_the_functions_train_and_predict():
     name = "finetune_and_predict.ipynb"
     lines = run(name, EXAMPLES, [("steps=600", "steps=20"), ("eval_interval=600", "eval_interval=20")])
+    made = ("model: 2 layers", "labels: ", "batch: 32 samples")
+    assert [line for line in lines if line.startswith(made)] == [line for line in stored(name) if line.startswith(made)]
     (loss,) = (line for line in lines if line.startswith("held-out MLM loss"))
     assert 0 < float(loss.split()[3]) < 5
     for shown in (lines, stored(name)):
