@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         return result
 
     def _check_paths(self, words: Sequence[str]) -> None:
-        """Refuses an empty path, which would be the current directory, and a URL, which would be one of that name."""
+        """Refuses an empty path, which would be the current directory, and a URL, which would be a local name."""
         flag = ""
         for word in words:
             name, equals, value = word.partition("=") if word.startswith("--") else (flag, "=", word)

@@ -17,7 +17,7 @@ INTERRUPTED = "interrupted\n"  # what is printed for Ctrl-C if nothing catches t
 
 
 def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | None = None) -> int:
-    """The number in a variable of the environment, or `default`. UserError: it is not from `low` to `high`."""
+    """The number in an environment variable, or `default`. UserError: it is none from `low` to `high`, or missing."""
     text = os.environ.get(name)
     if text is None:
         if default is None:

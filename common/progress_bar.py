@@ -22,7 +22,10 @@ class _Lines:
 
 @dataclass
 class Progress:
-    """A context manager that shows progress on stderr. Plain lines come at first, every 30 s, and at the end."""
+    """A context manager that shows progress on stderr: on a terminal a bar, elsewhere a line now and then.
+
+    Such lines come at the beginning, every 30 seconds, and at the end, so that logs stay short.
+    """
 
     description: str  # what is done, in one or two words
     total: int  # how much there is to do, in `unit`

@@ -42,7 +42,10 @@ def read_marker(directory: Path) -> Marker | None:
 
 
 def check(directory: Path, command: str, source: str = "", overwrite: bool | None = None) -> None:
-    """Raises UserError unless `command` may make `directory` from `source`. overwrite: None: it has no such flag."""
+    """Raises UserError unless `command` may make `directory` from `source`; its parent must be writable.
+
+    overwrite: whether any directory may be replaced; None if the command has no such flag.
+    """
     directory = Path(os.path.abspath(directory))
     check_directory(directory.parent)
     if not os.path.lexists(directory):

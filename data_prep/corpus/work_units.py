@@ -72,8 +72,9 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         manifest = read_manifest(directory)
         languages.add(spoken := language or manifest.language)
         parts = list_parts(directory, manifest, split)
-        counts, kind = manifest.counts[split], {"directory": directory_name(directory), "source": manifest.source}
-        sources.append({**kind, "documents": counts.documents, "text_bytes": counts.text_bytes})
+        counts, name = manifest.counts[split], directory_name(directory)
+        sizes = {"documents": counts.documents, "text_bytes": counts.text_bytes}
+        sources.append({"directory": name, "source": manifest.source, **sizes})
         own: list[RowGroupSlice] = []
         for part, file in parts.items():
             digest.update(f"{part.name} {file.xxh3_128}\n".encode())

@@ -258,6 +258,7 @@ def make_pairs(
         max_seq_length: positions in a row; [CLS] and two [SEP] take three of them.
         short_probability: see `span_stops`.
         min_tokens: a document with fewer tokens is left out.
+        seed: any non-negative integer below 2**64.
         begins_word: bool[T], whether a word begins at each token; None: all do. Beginnings of sentences need no mark.
     """
     capacity = max_seq_length - 3

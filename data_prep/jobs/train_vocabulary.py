@@ -30,8 +30,13 @@ from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_text
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import describe_differences
 from data_prep.text.normalize import ALBERT_NORMALIZATION, Normalization, normalize
-from data_prep.text.sentencepiece_vocabulary import BYTES, MAX_SENTENCE_BYTES, MIN_SIZE, default_coverage
-from data_prep.text.sentencepiece_vocabulary import train_sentencepiece as train
+from data_prep.text.sentencepiece_vocabulary import (
+    BYTES,
+    MAX_SENTENCE_BYTES,
+    MIN_SIZE,
+    default_coverage,
+    train_sentencepiece,
+)
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import MAX_PIECES
 
@@ -107,8 +112,7 @@ def _is_complete(out: Path, options: dict[str, Any]) -> bool:
     remedy = f"it should say how {out} was made; use another --out, or move both away"
     record = check_as(read_object(path, remedy), _VocabularyRecord, path, remedy, extra="ignore")
     differences = describe_differences(record.options, options)
-    sha256 = hashlib.sha256(read_bytes(out, remedy)).hexdigest() if out.exists() else record.model_sha256
-    if not differences and sha256 != record.model_sha256:
+    if not differences and out.exists() and hashlib.sha256(read_bytes(out, remedy)).hexdigest() != record.model_sha256:
         differences = "its content is not what was recorded"
     if differences:
         raise UserError(f"{out} is another vocabulary ({differences}); use another --out or delete it")
@@ -190,7 +194,7 @@ def _finish(
     # The library says nothing on the way: sentences are counted while it reads them, then only the time goes on.
     with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
         how = [options[name] for name in ("language", "character_coverage", "byte_fallback")]
-        vocabulary = train(_sentences(sample, shown), options["size"], normalization, *how)
+        vocabulary = train_sentencepiece(_sentences(sample, shown), options["size"], normalization, *how)
     record = {"options": options, "sample": described, "model_sha256": vocabulary.sha256}
     write_text(out.with_suffix(".json"), json.dumps(record, indent=1) + "\n")  # first: it says that the other is ours
     write_bytes(out, vocabulary.serialized)

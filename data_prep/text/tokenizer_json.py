@@ -177,7 +177,8 @@ def _steps(normalizer: Any) -> Iterator[Mapping[str, Any]]:
     """Yields a normaliser of tokenizer.json and the steps inside of it."""
     if isinstance(normalizer, Mapping):
         yield normalizer
-        for part in parts if isinstance(parts := normalizer.get("normalizers"), list) else []:
+        parts = normalizer.get("normalizers")
+        for part in parts if isinstance(parts, list) else []:
             yield from _steps(part)
 
 

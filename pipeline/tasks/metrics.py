@@ -97,8 +97,15 @@ def _is_constant(values: NDArray) -> bool:
     return bool(np.ptp(values) <= 1e-12 * np.abs(values).max(initial=0.0))
 
 
-_ALL: tuple[Callable[[NDArray, NDArray], float], ...] = (accuracy, f1, f1_macro, matthews, pearson, spearman, rmse)
-METRICS = {metric.__name__: metric for metric in _ALL}
+METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "f1_macro": f1_macro,
+    "matthews": matthews,
+    "pearson": pearson,
+    "spearman": spearman,
+    "rmse": rmse,
+}
 """By name: functions of predictions (N,) and labels (N,)."""
 
 

@@ -237,8 +237,8 @@ def _silence_the_writer() -> None:
     usual = threading.excepthook
 
     def hook(failure: threading.ExceptHookArgs) -> None:
-        is_written_to_disk = type(failure.thread).__module__.startswith("tensorboard.")
-        if not (is_written_to_disk and issubclass(failure.exc_type, OSError)):
+        is_the_writer = type(failure.thread).__module__.startswith("tensorboard.")
+        if not (is_the_writer and issubclass(failure.exc_type, OSError)):
             usual(failure)
 
     if usual.__module__ != __name__:
