@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from data_prep.text.vocabulary import MASK_ID
 from pipeline.data import masking
@@ -33,6 +35,35 @@ def test_words_of_a_row_by_hand():
     assert words.starts.tolist() == [1, 4, 6, 8]
     assert words.lengths.tolist() == [3, 1, 2, 1]
     assert words.segments.tolist() == [0, 0, 1, 1]
+
+
+@st.composite
+def rows(draw):
+    lengths = draw(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=30), min_size=1, max_size=6))
+    starts, sizes, segments, position = [], [], [], 1
+    for number, words in enumerate(lengths):
+        for size in words:
+            starts.append(position)
+            sizes.append(size)
+            segments.append(number)
+            position += size
+        position += 1
+    return Words(np.array(starts), np.array(sizes), np.array(segments))
+
+
+@settings(deadline=None, max_examples=200)
+@given(words=rows(), budget=st.integers(1, 60), seed=st.integers(0, 2**32 - 1))
+def test_chosen_positions_are_whole_words_within_the_budget(words, budget, seed):
+    chosen = choose(words, budget, np.random.default_rng(seed)).positions()
+    assert len(chosen) <= budget
+    assert (np.diff(chosen) > 0).all()
+    chosen = set(chosen.tolist())
+    for start, length in zip(words.starts.tolist(), words.lengths.tolist()):
+        assert len(chosen & set(range(start, start + length))) in (0, length)
+    # Nothing is left out that would still have fitted: the budget is used up, or every word left is longer than it.
+    left = budget - len(chosen)
+    free = [n for s, n in zip(words.starts.tolist(), words.lengths.tolist()) if s not in chosen]
+    assert not free or min(free) > left
 
 
 @pytest.mark.parametrize(
