@@ -156,6 +156,7 @@ def answered(given):
         ({"answer": {"text": ["party"], "answer_start": []}}, (("party", 4),)),
         ({"answer": {"text": ["party"]}}, (("party", 4),)),
         ({"answer": {"text": ["an", "ar"], "answer_start": [21, NONE]}}, (("an", 21), ("ar", 5))),
+        ({"answer": {"text": ["art", "an"], "answer_start": [None, 21]}}, (("art", 13), ("an", 21))),
         ({"answer": {"text": "art", "answer_start": 24}}, (("art", 24),)),
         ({"answer": ["art"], "answer_start": []}, (("art", 13),)),
         ({"answer": "art", "answer_start": [24]}, (("art", 24),)),
