@@ -172,7 +172,7 @@ def test_as_many_checkpoints_are_kept_as_the_flag_says(ended, folder, run, kept)
 
 def test_time_ends_schedule_and_run(corpus, folder):
     """By a clock that goes on by the same time at each look, so that the speed of the machine does not matter."""
-    (end,) = processes.run(1, run_by_a_counted_clock, [TIMED.command(corpus, folder)], 0.05, scratch=folder)
+    (end,) = processes.run(1, run_by_a_counted_clock, [TIMED.command(corpus, folder)], 0.03, scratch=folder)
     assert end.status == 0, end.stderr
     assert re.search(rf"finished after \d+ steps of 100000, because --max-hours {HOURS:g} are over: ", end.stdout)
     run = folder / TIMED.directory

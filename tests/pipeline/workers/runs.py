@@ -53,12 +53,12 @@ def run_with_flash(commands: list[list[str]]) -> list[Ended]:
 
 
 def run_by_a_counted_clock(commands: list[list[str]], tick: float) -> list[Ended]:
-    """Runs each command line. For `pipeline.training` the time is `tick` seconds times the number of looks at it."""
+    """Runs each command line. The time of the training and its saves is `tick` seconds times the looks at it."""
     looks = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: tick * next(looks), monotonic=time.monotonic)
     with contextlib.ExitStack() as patches:
         for name, module in list(sys.modules.items()):
-            if name.startswith("pipeline.training") and hasattr(module, "time"):
+            if name.startswith(("pipeline.training", "pipeline.checkpoint")) and hasattr(module, "time"):
                 patches.enter_context(mock.patch.object(module, "time", clock))
         return [run_one(command) for command in commands]
 
