@@ -30,8 +30,7 @@ from common.files.checksums import FileEntry, describe_file
 from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
 from data_prep.corpus.fingerprints import Method, bands, fingerprints_of, same
 from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column, read_texts
-from data_prep.mpi.executor import Ranks
-from data_prep.mpi.ledger import Ledger, UnitRecord
+from data_prep.mpi import Ledger, Ranks, UnitRecord
 
 IntArray = NDArray[np.int64]
 

@@ -30,8 +30,7 @@ from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_text
 from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
-from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, check_same, end_job
+from data_prep.mpi import UNITS, Ledger, Ranks, UnitRecord, begin_job, check_same, end_job, launch, run_job
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder

@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
 from data_prep.sources import Skipped, Source, find_files
-from data_prep.wikitext import ENGLISH_SITE, Site, read_site, to_prose
+from data_prep.wikitext import to_prose
+from data_prep.wikitext.site import ENGLISH_SITE, Site, read_site
 
 _MAX_HEAD_BYTES = 1 << 20  # the header before the first page has a few kB
 _READ_BYTES = 1 << 20

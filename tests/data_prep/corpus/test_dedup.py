@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
+from data_prep import mpi
 from data_prep.__main__ import main
 from data_prep.corpus import dedup, fingerprints, work_units
 from data_prep.corpus.documents import Document
 from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
-from data_prep.mpi import executor
 from data_prep.text.sentences import split_sentences
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
@@ -144,7 +144,7 @@ def test_parts_and_interruptions_do_not_show(
         (dedup, "write_array", 2),
         (dedup, "equal_pairs", 1),
         (manifests, "write_manifest", 0),
-        (executor, "end_job", 0),
+        (mpi, "end_job", 0),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupted(getattr(module, name), calls))

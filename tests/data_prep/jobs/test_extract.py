@@ -56,7 +56,7 @@ def test_another_job_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyP
     book.parent.mkdir()
     book.write_text("It is a.")
     with monkeypatch.context() as patch:
-        patch.setattr("data_prep.mpi.executor.end_job", interrupt)  # killed behind the manifest
+        patch.setattr("data_prep.mpi.end_job", interrupt)  # killed behind the manifest
         with pytest.raises(KeyboardInterrupt):
             run("books", [book.parent], out)
     assert (out / ".units").exists()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from common import environment
 from common.errors import UserError
-from data_prep.mpi import executor
-from data_prep.mpi.ledger import Ledger, UnitRecord
+from data_prep import mpi
+from data_prep.mpi import Ledger, UnitRecord
 from tests.data_prep import corpora
 from tests.data_prep.mpi_job import UNITS, Squared
 
@@ -57,9 +57,9 @@ def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_agai
         return Squared(square=index, rank=0, pid=0, files=[])
 
     ledger = Ledger(tmp_path, Squared)
-    with pytest.raises(KeyboardInterrupt), executor.launch() as ranks:
+    with pytest.raises(KeyboardInterrupt), mpi.launch() as ranks:
         ranks.run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
-    records = executor.Ranks().run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
+    records = mpi.Ranks().run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
     assert done == ["b", "c", "a", "a"]
     assert [record.square for record in records] == [0, 1, 2]
     assert "mpi4py" not in sys.modules
@@ -72,7 +72,7 @@ def mpi_job(directory: Path, kind: str, ranks: int) -> tuple[int, str, str]:
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
 def test_units_are_dealt_evenly(sizes: list[int], ranks: int) -> None:
-    dealt = executor.deal(dict(enumerate(sizes)), ranks)
+    dealt = mpi.deal(dict(enumerate(sizes)), ranks)
     assert sorted(index for indices in dealt for index in indices) == list(range(len(sizes)))
     loads = [sum(max(1, sizes[index]) for index in indices) for indices in dealt]
     assert max(loads) - min(loads) <= max([1, *sizes])

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import UserError
 from common.files.checksums import FileEntry, describe_file
-from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, end_job
+from data_prep.mpi import UNITS, Ledger, UnitRecord, begin_job, end_job
 
 
 @dataclass(frozen=True, kw_only=True)
