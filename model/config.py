@@ -132,10 +132,10 @@ class AlbertConfig:
                 raise ValueError(f"{name} is {value!r:.40}; it must be above 0 and finite")
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        if self.hidden_size % self.num_attention_heads:
+        size, heads = self.hidden_size, self.num_attention_heads
+        if size % heads:
             raise ValueError(
-                f"hidden_size {self.hidden_size} is not divisible by num_attention_heads "
-                f"{self.num_attention_heads}; change one of them"
+                f"hidden_size {hidden} is not divisible by num_attention_heads {heads}; change one of them"
             )
         if self.num_hidden_groups > self.num_hidden_layers:
             raise ValueError(

@@ -8,6 +8,7 @@ The ranks share the work units.
 
 import argparse
 import gc
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -146,6 +147,8 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     if args.held_out_of and not kept_clean:
         raise UserError("--held-out-of keeps the train split clean; leave it out with --keep-similar or other --split")
     held_out = dedup.open_split([*args.documents, *args.held_out_of] if kept_clean else [], HELD_OUT)
+    # As earlier versions wrote it.
+    overlaps_digest = hashlib.sha256(f"1 {held_out.digest} 0\n".encode()).hexdigest() if held_out.units else ""
     flags = ("split", "max_seq_length", "seed", "short_seq_prob", "min_tokens", "pack", "dedup")
     manifest = ShardManifest(
         **{flag: getattr(args, flag) for flag in flags},
@@ -157,7 +160,7 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
         rules_version=manifests.RULES_VERSION,
         sources=corpus.sources,
         compared_digest=comparison.digest if comparison else "",
-        overlaps_digest=overlaps.digest_of(held_out) if held_out.units else "",
+        overlaps_digest=overlaps_digest,
         counts=ShardCounts(),
         files=[],
     )
@@ -215,9 +218,8 @@ def make_shard(
     slices = [tokens[first : first + n] for first, n in zip(made.starts[order].tolist(), lengths[order].tolist())]
     kept = np.concatenate(slices) if slices else tokens[:0]
     pairs_per_row = np.bincount(row_of)
-    tokens_per_row = np.bincount(row_of, weights=lengths).astype(np.int64)
-    parts, documents = made.parts.take(order), made.documents[order]
-    file = shards.write_shard(path, kept, tokens_per_row, parts, documents, pairs_per_row)
+    rows = shards.ShardRows(kept, made.parts.take(order), made.documents[order], pairs_per_row)
+    file = shards.write_shard(path, rows)
     counts = ShardCounts(
         documents=unit.documents,
         sentences=len(sentence_lengths),

@@ -236,10 +236,9 @@ class Ranks:
 
 def _print_error(error: BaseException, where: str = "") -> int:
     """Prints an error, as one line if it is a mistake or the machine's. Returns the exit status."""
-    explained = error if isinstance(error, UserError) else explain(error)
     if isinstance(error, KeyboardInterrupt):
         line, status = INTERRUPTED, 130
-    elif explained is not None:
+    elif (explained := explain(error)) is not None:
         line, status = f"error: {where}{explained}", 2
     else:
         line, status = f"{where}the job ends\n{''.join(traceback.format_exception(error))}", 1

@@ -30,6 +30,16 @@ class Skipped:
     reason: str  # a few words from a fixed set
 
 
+@dataclass(frozen=True)
+class FileRange:
+    """Pages or lines that begin in bytes [begin, end) of a file, or the row groups [begin, end) of a Parquet file."""
+
+    path: Path
+    name: str  # path relative to the --input that contains it
+    begin: int
+    end: int  # of a compressed file of lines its size
+
+
 class Source(abc.ABC):
     """One raw collection. Its constructor checks the input and cuts it into work units. It can be pickled."""
 

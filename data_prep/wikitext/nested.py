@@ -58,11 +58,6 @@ class _Frame:
     is_shown: bool = False  # whether its content is kept, as that of columns is
     heading: int | None = None  # index of the part that follows the first heading in it; None if there is none
 
-    def mark_heading(self) -> None:
-        """Records that a heading was here."""
-        if self.heading is None:
-            self.heading = len(self.parts)
-
     def add(self, other: "_Frame", start: int = 0) -> None:
         """Appends the parts of another construct from `start` on."""
         if self.heading is None and other.heading is not None:
@@ -127,8 +122,8 @@ class _Page:
             self._close_table()
         elif kind == "close_cell":
             self._close_cell(len(match[kind]))
-        else:
-            self.stack[-1].mark_heading()
+        elif self.stack[-1].heading is None:  # it is a heading
+            self.stack[-1].heading = len(self.stack[-1].parts)
 
     def _begin(self, frame: _Frame) -> None:
         self.stack.append(frame)

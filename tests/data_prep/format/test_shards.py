@@ -22,14 +22,9 @@ from data_prep.format.pairs import Parts
 
 def write_two_rows(path: Path) -> manifests.ShardFile:
     """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70,000 (0, 1, 1, 0)."""
-    return shards.write_shard(
-        path,
-        tokens=np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16),
-        tokens_per_row=np.array([6, 2]),
-        parts=Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0])),
-        documents=np.array([7, 8, 70_000]),
-        pairs_per_row=np.array([2, 1]),
-    )
+    tokens = np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16)
+    parts = Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0]))
+    return shards.write_shard(path, shards.ShardRows(tokens, parts, np.array([7, 8, 70_000]), np.array([2, 1])))
 
 
 def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) -> None:
@@ -114,6 +109,13 @@ def lists(*values: list[int], kind: pa.DataType | None = None) -> pa.Array:
     return pa.array(values, pa.list_(kind or pa.uint16()))
 
 
+def write_columns(path: Path, columns: list[pa.Array]) -> None:
+    fields = zip(shards.SCHEMA.names, columns)
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in fields])
+    with pa.ipc.new_stream(str(path), schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
 def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
     path = copy / "shard-00001.arrow"
     path.write_bytes(b"\0" * path.stat().st_size)
@@ -122,6 +124,9 @@ def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
     with pytest.raises(UserError, match=r"shard-00001\.arrow cannot be read as a shard .*verify"):
         rows.row(rows.manifest.shards()[0].rows)
     right = [lists([5, 6], [7]), *[lists([1], [1])] * 4, lists([0], [1], kind=pa.uint32())]
+    write_columns(path, right)
+    with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):  # whose parts have four tokens
+        shards.read_checked(path, 2, rows.manifest)
     for columns, count, message in (
         (right, 2, None),
         (right, 3, "other columns than a shard, or not 3 rows"),
@@ -129,10 +134,7 @@ def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
         ([right[0], lists([1, 1], []), *right[2:]], 2, "offsets that do not fit its columns"),
         ([lists([5, None], [7]), *right[1:]], 2, "offsets that do not fit its columns"),
     ):
-        kinds = [column.type for column in columns]
-        schema = pa.schema([pa.field(n, kind, nullable=False) for n, kind in zip(shards.SCHEMA.names, kinds)])
-        with pa.ipc.new_stream(str(path), schema) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        write_columns(path, columns)
         with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
             shards.map_shard(path, count)
 
@@ -186,15 +188,9 @@ def test_rows_beyond_a_limit_of_the_manifest_are_named(
     shards.read_checked(path, file.rows, limited(rows.manifest, limit, max(sizes)))
 
 
-def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path, shard_directory: Path) -> None:
+def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")
     with pytest.raises(UserError, match=r"a cannot be read as a shard .*is no regular file"):
         shards.map_shard(tmp_path / "a", 1)
     with pytest.raises(UserError, match="is no regular file"), opened_part(tmp_path / "a"):
         pass
-    # Nor are rows whose parts are not their tokens those of a shard.
-    one, path = np.array([1, 1, 1]), tmp_path / "shard-00000.arrow"
-    parts = Parts(one, one, 0 * one, 0 * one)
-    shards.write_shard(path, np.full(6, 9, np.uint16), np.array([3, 3]), parts, one, np.array([1, 2]))
-    with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):
-        shards.read_checked(path, 2, manifests.read_manifest(shard_directory))
