@@ -134,9 +134,7 @@ class AlbertConfig:
             check_choice(name, getattr(self, name), choices)
         size, heads = self.hidden_size, self.num_attention_heads
         if size % heads:
-            raise ValueError(
-                f"hidden_size {hidden} is not divisible by num_attention_heads {heads}; change one of them"
-            )
+            raise ValueError(f"hidden_size {size} is not divisible by num_attention_heads {heads}; change one of them")
         if self.num_hidden_groups > self.num_hidden_layers:
             raise ValueError(
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}: "
