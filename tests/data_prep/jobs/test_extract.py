@@ -47,8 +47,6 @@ def test_validation_is_a_third_split(lines: Path, tmp_path: Path) -> None:
     for read in (three, two):
         assert sorted(itertools.chain(*read.values())) == sorted(f"r{index}" for index in range(7000))
     assert len(corpora.contents(tmp_path / "two")) == 7 * 2 + 1  # documents.json
-    with pytest.raises(UserError, match="leave nothing to train on"):
-        run("jsonl", [lines], tmp_path / "none", "--held-out", "0.5", "--validation", "0.5")
 
 
 def test_another_job_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,31 +89,6 @@ def test_a_name_that_is_not_utf_8_is_spelt_so(tmp_path: Path) -> None:
 
 def interrupt(*arguments: object) -> None:
     raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("books --input nothing", "nothing does not exist"),
-        ("wikipedia --input a.txt", r"a\.txt is no MediaWiki export"),
-        ("books --input noise.txt", r"--input holds no document \(skipped 1 not a text file\)"),
-        ("text --input e.txt --encoding ascii", r"\(skipped 1 not in ascii\); check --encoding"),
-        ("jsonl --input a.jsonl --text-field b", r"\(skipped 1 no text\); check --text-field"),
-        ("books --input a.txt --held-out 1", "--held-out: 1 is not at least 0 and below 1"),
-        ("books --input a.txt --id-field x", "--id-field means nothing to --source books"),
-        ("books --input large.txt", r"large\.txt has 65 MB, more than one book; split it"),
-    ],
-)
-def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, message: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("It is a text.")
-    (tmp_path / "e.txt").write_text("It is a café.", encoding="utf-8")
-    (tmp_path / "a.jsonl").write_text('{"text": "a", "b": null}\n')
-    (tmp_path / "noise.txt").write_bytes(bytes(100))
-    (tmp_path / "large.txt").write_bytes(bytes(65 << 20))
-    with pytest.raises(UserError, match=message):
-        main(["extract", "--source", *flags.split(), "--out", "out"])
-    assert not (tmp_path / "out").exists()
 
 
 GERMAN = "Die Stadt liegt an dem Fluss, und sie ist mit der Bahn von Norden zu erreichen. " * 12

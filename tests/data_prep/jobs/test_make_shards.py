@@ -125,19 +125,6 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
     assert corpora.contents(out) == before
 
 
-def test_mistakes(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
-    for options, message in (
-        ("--max-seq-length 15", "15 is not from 16 to 65535"),
-        ("--documents nowhere", "nowhere is not a directory"),
-        ("--vocab nowhere.model", r"cannot read the vocabulary: nowhere\.model does not exist"),
-        ("--split held_out", "no held_out split"),
-        ("--against nowhere", "--dedup is none; add"),
-    ):
-        with pytest.raises(UserError, match=message):
-            make(documents_directory, vocabulary_file, tmp_path / "set", *options.split())
-        assert not (tmp_path / "set").exists()
-
-
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_what_was_done(
     documents_directory: Path, vocabulary_file: Path, shard_directory: Path, tmp_path: Path

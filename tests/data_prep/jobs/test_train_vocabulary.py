@@ -124,16 +124,3 @@ def test_coverage_and_bytes_are_recorded(documents_directory: Path, tmp_path: Pa
     assert "<0xFF>" in load_vocabulary(out).pieces
     with pytest.raises(UserError, match="byte_fallback"):
         vocab(documents_directory, out, "--size", "900")
-
-
-def test_mistakes(documents_directory: Path, tmp_path: Path) -> None:
-    for options, message in (
-        ("--size 5", "--size is 5"),
-        ("--size 60000", "use --size"),
-        ("--size 65537", r"choose one from 14 to 65536"),
-        ("--out v.bin", "ends in .model"),
-        ("--byte-fallback --size 260", r"choose one from 270 to 65536"),
-    ):
-        with pytest.raises(UserError, match=message):
-            vocab(documents_directory, tmp_path / "v.model", *options.split())
-        assert list(tmp_path.iterdir()) == []

@@ -15,9 +15,6 @@ def run(out: Path) -> None:
 
 def test_the_real_sample(sample_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The digest of all files is right. A second run verifies it and makes nothing."""
-    assert [path.name for path in (sample_corpus / "wikipedia").iterdir()] == [sample.EXPORT]
-    assert len(list((sample_corpus / "books").iterdir())) == 37
-    assert sum(1 for _ in (sample_corpus / "api" / "api.jsonl").open(encoding="utf-8")) == 15_271
     run(sample_corpus)
     assert "nothing to do" in capsys.readouterr().out
 
