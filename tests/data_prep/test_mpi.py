@@ -67,11 +67,6 @@ def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_agai
     assert "mpi4py" not in sys.modules
 
 
-def mpi_job(directory: Path, kind: str, ranks: int) -> tuple[int, str, str]:
-    result = corpora.run(["-m", "tests.data_prep.mpi_job", directory, kind], ranks=ranks)
-    return result.returncode, result.stdout, result.stderr
-
-
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
 def test_units_are_dealt_evenly(sizes: list[int], ranks: int) -> None:
     dealt = mpi.deal(dict(enumerate(sizes)), ranks)
@@ -81,12 +76,12 @@ def test_units_are_dealt_evenly(sizes: list[int], ranks: int) -> None:
 
 
 def test_ranks_share_the_units(tmp_path: Path) -> None:
-    status, out, err = mpi_job(tmp_path, "plain", 3)
-    assert status == 0, err
-    records = json.loads(out)
+    result = corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, "plain"], ranks=3)
+    assert result.returncode == 0, result.stderr
+    records = json.loads(result.stdout)
     assert [record["square"] for record in records] == [n * n for n in range(20)]
     assert {record["rank"] for record in records} == {0, 1, 2}  # rank 0 works too
-    assert "job: 210 of 210 (100 %)" in err  # bytes, from rank 0
+    assert "job: 210 of 210 (100 %)" in result.stderr  # bytes, from rank 0
 
 
 @pytest.mark.parametrize(
@@ -94,11 +89,10 @@ def test_ranks_share_the_units(tmp_path: Path) -> None:
     [("error", 1, "RuntimeError: the seventh seal"), ("root", 2, "error: nothing to work on; bring something")],
 )
 def test_a_rank_that_fails_ends_the_job_with_its_reason(tmp_path: Path, kind: str, status: int, reason: str) -> None:
-    got, out, err = mpi_job(tmp_path, kind, 2)
-    assert got == status
-    assert err.count(reason) == 1
-    assert ("Traceback" in err) == (kind == "error")
-    assert out == ""
+    result = corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, kind], ranks=2)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.count(reason) == 1
+    assert ("Traceback" in result.stderr) == (kind == "error")
 
 
 def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:

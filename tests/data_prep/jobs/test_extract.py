@@ -14,6 +14,7 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus.documents import SPLITS, read_manifest
 from tests.data_prep import corpora
+from tests.data_prep.corpus.test_dedup import interrupted
 from tests.data_prep.foreign_pages import WIKIS, export
 
 
@@ -21,22 +22,12 @@ def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
     main(["extract", "--source", source, "--input", *map(str, inputs), "--out", str(out), *flags])
 
 
-@pytest.fixture
-def lines(tmp_path: Path) -> Path:
-    """Writes 7 MB of records: seven work units of one megabyte."""
-    path = tmp_path / "records.jsonl"
-    with path.open("w") as file:
-        for index in range(7000):
-            file.write(json.dumps({"id": f"r{index}", "text": f"It is record {index}. " + "word " * 195}) + "\n")
-    return path
-
-
-SMALL_UNITS = ("--id-field", "id", "--held-out", "0.1", "--unit-megabytes", "1")
-
-
-def test_validation_is_a_third_split(lines: Path, tmp_path: Path) -> None:
-    run("jsonl", [lines], tmp_path / "three", *SMALL_UNITS, "--validation", "0.2")
-    run("jsonl", [lines], tmp_path / "two", *SMALL_UNITS)
+def test_validation_is_a_third_split(tmp_path: Path) -> None:
+    records = ({"id": f"r{index}", "text": f"It is record {index}. {'word ' * 195}"} for index in range(7000))
+    lines, flags = tmp_path / "records.jsonl", ("--id-field", "id", "--held-out", "0.1", "--unit-megabytes", "1")
+    lines.write_text("\n".join(map(json.dumps, records)))  # 7 MB: seven work units
+    run("jsonl", [lines], tmp_path / "three", *flags, "--validation", "0.2")
+    run("jsonl", [lines], tmp_path / "two", *flags)
     three, two = (
         {split: [d.id for d in corpora.read_documents([tmp_path / out], split)] for split in SPLITS}
         for out in ("three", "two")
@@ -54,7 +45,7 @@ def test_another_job_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyP
     book.parent.mkdir()
     book.write_text("It is a.")
     with monkeypatch.context() as patch:
-        patch.setattr("data_prep.mpi.end_job", interrupt)  # killed behind the manifest
+        patch.setattr("data_prep.mpi.end_job", interrupted(None, 0))  # killed behind the manifest
         with pytest.raises(KeyboardInterrupt):
             run("books", [book.parent], out)
     assert (out / ".units").exists()
@@ -85,10 +76,6 @@ def test_a_name_that_is_not_utf_8_is_spelt_so(tmp_path: Path) -> None:
     (document,) = corpora.read_documents([tmp_path / "out"])
     assert (document.id, document.title) == (r"caf\xe9.txt", r"caf\xe9")
     assert read_manifest(tmp_path / "out").inputs[0]["name"] == r"caf\xe9.txt"
-
-
-def interrupt(*arguments: object) -> None:
-    raise KeyboardInterrupt
 
 
 GERMAN = "Die Stadt liegt an dem Fluss, und sie ist mit der Bahn von Norden zu erreichen. " * 12
