@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -66,9 +65,7 @@ def test_output_into_a_closed_pipe_is_no_error(command: str) -> None:
         (price, ["0", "3"], ["-1", "nan", "inf"]),
     ],
 )
-def test_numbers_are_read_within_their_bounds(
-    read: Callable[[str], float], at_bounds: list[str], outside: list[str]
-) -> None:
+def test_numbers_are_read_within_their_bounds(read, at_bounds, outside):
     assert [read(text) for text in at_bounds] == [type(read(text))(text) for text in at_bounds]
     for text in outside:
         with pytest.raises(argparse.ArgumentTypeError, match=f"{text} is not "):

@@ -41,7 +41,7 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
-def test_mistakes_are_one_line_and_status_2_and_nothing_is_written(
+def test_mistakes_are_one_line_and_status_2(
     words: str,
     message: str,
     documents_directory: Path,

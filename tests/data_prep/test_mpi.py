@@ -34,9 +34,7 @@ from tests.data_prep.mpi_job import UNITS, Squared
         ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "8"}, None, 1),
     ],
 )
-def test_the_launcher_is_known_from_its_environment(
-    variables: dict[str, str], size: int | None, rank: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_launcher_is_known_from_its_environment(variables, size, rank, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("OMPI_COMM", "PMI", "MPI_", "SLURM_"))]:
         monkeypatch.delenv(name)
     for name, value in variables.items():

@@ -27,9 +27,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     return calls
 
 
-def test_a_file_is_synced_before_its_rename_and_its_directory_after_it(
-    tmp_path: Path, synced: list[tuple[str, bool]]
-) -> None:
+def test_a_file_is_synced_before_its_rename_and_its_directory_after_it(tmp_path, synced):
     atomic.write_text(tmp_path / "file", "content")
     assert synced == [("fsync", False), ("replace", False), ("fsync", True)]
     assert (tmp_path / "file").read_text() == "content"

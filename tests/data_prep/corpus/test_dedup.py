@@ -64,9 +64,7 @@ NEAR_TRAIN |= {"edition-of-5": "a-5", "edition-of-6": "held-edition-of-6"}
 
 
 @pytest.mark.slow
-def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(directories, vocabulary_file, tmp_path, capsys):
     out, expected = tmp_path / "set", NEAR_TRAIN
     main(command(directories, vocabulary_file, out, "--dedup", "near"))
     assert removed_of(out) == expected
@@ -114,9 +112,7 @@ def test_which_of_a_group_stays() -> None:
 
 
 @pytest.mark.slow
-def test_duplicates_of_other_shards_documents_go(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
-) -> None:
+def test_duplicates_of_other_shards_documents_go(directories, vocabulary_file, tmp_path):
     first, second = directories
     flags = ("--dedup", "near", "--against", str(first))
     main(command((second,), vocabulary_file, tmp_path / "set", *flags))
@@ -130,9 +126,7 @@ def test_duplicates_of_other_shards_documents_go(
 
 
 @pytest.mark.slow
-def test_parts_and_interruptions_do_not_show(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_and_interruptions_do_not_show(directories, vocabulary_file, tmp_path, monkeypatch):
     monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 30_000)
     main(command(directories, vocabulary_file, tmp_path / "alone", "--dedup", "exact"))
     assert removed_of(tmp_path / "alone") == EXACT_TRAIN

@@ -12,9 +12,7 @@ from tests.data_prep import corpora
 
 
 @pytest.mark.parametrize("least", [10_000, 1 << 30])
-def test_units_hold_every_document_once_in_order(
-    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
-) -> None:
+def test_units_hold_every_document_once_in_order(documents_directory, tmp_path, monkeypatch, least):
     monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", least)
     copy = shutil.copytree(documents_directory, tmp_path / "copy")
     corpus = work_units.open_corpus([documents_directory, copy], "train")

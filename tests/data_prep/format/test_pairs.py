@@ -31,9 +31,7 @@ def pairs_of(documents: list[list[int]], first_document: int = 0, **options: Any
     seed=st.integers(0, 2**63 - 1),
 )
 @settings(max_examples=300, deadline=None)
-def test_every_token_of_every_kept_document_is_in_exactly_one_pair_in_order(
-    documents: list[list[int]], max_seq_length: int, short_probability: float, min_tokens: int, seed: int
-) -> None:
+def test_every_kept_token_is_in_one_pair_in_order(documents, max_seq_length, short_probability, min_tokens, seed):
     pairs = pairs_of(
         documents, max_seq_length=max_seq_length, short_probability=short_probability, min_tokens=min_tokens, seed=seed
     )
@@ -213,9 +211,7 @@ def best_fit_decreasing(costs: list[int], capacity: int) -> list[int]:
 
 @given(costs=st.lists(st.integers(3, 64), max_size=150), max_pairs_in_row=st.sampled_from([1, 4, 150]))
 @settings(max_examples=200, deadline=None)
-def test_it_is_best_fit_decreasing_and_rows_are_numbered_by_their_first_pair(
-    costs: list[int], max_pairs_in_row: int
-) -> None:
+def test_it_is_best_fit_decreasing_and_rows_are_numbered_by_their_first_pair(costs, max_pairs_in_row):
     rows = pack(np.array(costs, np.int64), 64, max_pairs_in_row)
     assert len(rows) == len(costs)
     sums = np.bincount(rows, weights=costs).astype(int).tolist()

@@ -172,9 +172,7 @@ def limited(manifest: manifests.ShardManifest, name: str, limit: int) -> manifes
         ("documents", lambda row: int(row.documents.max()) + 1),
     ],
 )
-def test_rows_beyond_a_limit_of_the_manifest_are_named(
-    shard_directory: Path, limit: str, measure: Callable[[shards.ShardRows], int]
-) -> None:
+def test_rows_beyond_a_limit_of_the_manifest_are_named(shard_directory, limit, measure):
     rows = shards.open_shards(shard_directory)
     file = rows.manifest.shards()[0]
     sizes = [measure(row) for row in rows]

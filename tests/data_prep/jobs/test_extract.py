@@ -100,9 +100,7 @@ WIKI = export(replace(_GERMAN_WIKI, page=f"{_GERMAN_WIKI.page}\n\n{GERMAN}"))
         (WIKI.replace('xml:lang="de"', 'xml:lang="en"'), [], "en (from the header)", "de, not en"),
     ],
 )
-def test_the_language_is_said_and_doubted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, flags: list[str], said: str, looks: str | None
-) -> None:
+def test_the_language_is_said_and_doubted(tmp_path, capsys, text, flags, said, looks):
     (tmp_path / "a.xml").write_text(text)
     source = "wikipedia" if text.startswith("<mediawiki") else "books"
     run(source, [tmp_path / "a.xml"], tmp_path / "out", *flags)

@@ -71,9 +71,7 @@ def vocab(documents: Path, out: Path, *options: str) -> None:
     main(["vocab", "--documents", str(documents), "--out", str(out), "--size", "300", *options])
 
 
-def test_a_sample_is_reproducible_and_described(
-    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_is_reproducible_and_described(documents_directory, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 50_000)
     for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
         vocab(documents_directory, tmp_path / f"{name}.model", "--sentences", "1000", "--seed", seed)
@@ -92,9 +90,7 @@ def test_a_sample_is_reproducible_and_described(
 ENDINGS = ("model", "json")
 
 
-def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritten(
-    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_has_nothing_to_do_and_another_vocabulary_stays(documents_directory, tmp_path, capsys):
     out = tmp_path / "v.model"
     vocab(documents_directory, out)
     before = out.read_bytes()

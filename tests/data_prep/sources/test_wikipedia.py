@@ -84,9 +84,7 @@ def test_of_a_history_the_newest_revision_counts(tmp_path: Path, order: tuple[in
 
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(0, 400), min_size=1, max_size=12), unit_bytes=st.integers(1, 3000))
-def test_every_page_belongs_to_one_unit(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], unit_bytes: int
-) -> None:
+def test_every_page_belongs_to_one_unit(tmp_path_factory, sizes, unit_bytes):
     path = tmp_path_factory.mktemp("export") / "wiki.xml"
     path.write_text(export(*(page(i, f"T{i}", "It is a word. " * size + "It is.") for i, size in enumerate(sizes))))
     found = [item.id for item in read(path, unit_bytes) if isinstance(item, Document)]
