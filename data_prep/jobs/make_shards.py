@@ -27,7 +27,7 @@ from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus import dedup, overlaps
 from data_prep.corpus.documents import HELD_OUT, SPLITS, TRAIN
-from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts, read_texts_with_language
+from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_column, read_texts_with_language
 from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
@@ -97,7 +97,7 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
     def begin() -> None:
         begin_job(out, _identity(plan.manifest))
         if plan.held_out is not None:
-            texts = (text for unit in plan.held_out.units for text in read_texts(unit))
+            texts = (text for unit in plan.held_out.units for text in read_column(unit, "text"))
             overlaps.Index.of(texts).save(scratch / "held_out")
 
     ranks.on_root(begin)

@@ -7,7 +7,6 @@ import pty
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 from common import environment
 from common.errors import UserError
-from common.files.checksums import FileEntry, describe_file
+from common.files.checksums import describe_file
 from data_prep import mpi
 from data_prep.mpi import Ledger, UnitRecord, begin_job, end_job
 from tests.data_prep import corpora
@@ -130,16 +129,10 @@ def test_after_ctrl_c_at_mpirun_the_terminal_says_how_to_go_on(tmp_path: Path, k
     os.close(terminal)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counted(UnitRecord):
-    n: int
-    files: list[FileEntry] = field(default_factory=list)
-
-
-def begun(output: Path, options: dict[str, int]) -> Ledger[Counted]:
+def begun(output: Path, options: dict[str, int]) -> Ledger[Squared]:
     output.mkdir(exist_ok=True)
     begin_job(output, options)
-    return Ledger(output, Counted, output / mpi.UNITS)
+    return Ledger(output, Squared, output / mpi.UNITS)
 
 
 def names(directory: Path) -> list[str]:
@@ -175,7 +168,7 @@ def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
 def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None:
     ledger, path = begun(tmp_path / "out", {}), tmp_path / "out" / "000000.npy"
     path.write_text("abc")
-    record = Counted(n=1, files=[describe_file(path)])
+    record = Squared(square=1, rank=0, pid=0, files=[describe_file(path)])
     ledger.write(0, record)
     assert ledger.read_finished(1) == {0: record}
     path.write_text("abcd")
@@ -185,8 +178,8 @@ def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None
 
 
 def test_damage_is_one_line_or_work_to_be_done_again(tmp_path: Path) -> None:
-    ledger = begun(tmp_path, {"seed": 0})
-    for record in ('{"n": 1', '{"n": "1"}', '{"n": 1, "files": [{"name": "a"}]}'):
+    ledger, wrong = begun(tmp_path, {"seed": 0}), '{"square": "1", "rank": 0, "pid": 0, "files": []}'
+    for record in ('{"square": 1', wrong, wrong.replace('"1"', "1").replace("[]", '[{"name": "a"}]')):
         (tmp_path / mpi.UNITS / "000000.json").write_text(record)
         assert ledger.read_finished(1) == {}
     for content in ("{", "{}"):

@@ -26,12 +26,6 @@ def make(documents: Path, vocabulary: Path, out: Path, *options: str) -> shards.
     return shards.open_shards(out)
 
 
-def command(documents: Path, vocabulary: Path, out: Path) -> list[str | Path]:
-    """The command of `shard_directory`, with smaller units."""
-    job = ["-m", "tests.data_prep.small_units", "shards", "--documents", documents, "--vocab", vocabulary]
-    return [*job, "--out", out, "--max-seq-length", "64"]
-
-
 @pytest.mark.parametrize(("length", "options"), [(64, ()), (128, ("--no-pack",))])
 def test_the_pairs_of_a_document_are_its_text(documents_directory, vocabulary_file, tmp_path, length, options):
     vocabulary = load_vocabulary(vocabulary_file)
@@ -123,8 +117,9 @@ def test_a_complete_set_is_recognised_and_no_other(documents_directory, vocabula
 def test_a_full_disk_is_one_line_and_all_done_stays(documents_directory, vocabulary_file, shard_directory, tmp_path):
     # A limit on the size of a file stands for the disk: writes fail in the same place, with EFBIG.
     limit = min(path.stat().st_size for path in shard_directory.glob("shard-*")) // 2
+    words = ["shards", "--documents", documents_directory, "--vocab", vocabulary_file, "--out", tmp_path / "set"]
     result = subprocess.run(
-        [sys.executable, *map(str, command(documents_directory, vocabulary_file, tmp_path / "set"))],
+        [sys.executable, "-m", "tests.data_prep.small_units", *map(str, words), "--max-seq-length", "64"],
         cwd=corpora.ROOT,
         capture_output=True,
         text=True,

@@ -59,15 +59,14 @@ def theirs(wordpiece: WordPieceVocabulary, directory: Path) -> Any:
 
 def assert_same_tokens(wordpiece: WordPieceVocabulary, theirs: Any, texts: list[str]) -> None:
     expected = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
-    assert wordpiece.file_ids is not None
-    assert [wordpiece.file_ids[ids].tolist() for ids in wordpiece.encode(texts)] == expected["input_ids"]
+    file_ids, wanted = wordpiece.file_ids, expected["input_ids"]
+    assert file_ids is not None
+    assert [file_ids[ids].tolist() for ids in wordpiece.encode(texts)] == wanted
     ids, counts = Encoder(wordpiece).encode(texts)
-    assert [wordpiece.file_ids[part].tolist() for part in np.split(ids, np.cumsum(counts)[:-1])] == expected[
-        "input_ids"
-    ]
-    for text, ids_there, offsets in zip(texts, expected["input_ids"], expected["offset_mapping"]):
+    assert [file_ids[part].tolist() for part in np.split(ids, np.cumsum(counts)[:-1])] == wanted
+    for text, ids_there, offsets in zip(texts, wanted, expected["offset_mapping"]):
         tokens = OffsetEncoder(wordpiece).encode(text)
-        assert wordpiece.file_ids[tokens.ids].tolist() == ids_there
+        assert file_ids[tokens.ids].tolist() == ids_there
         assert list(zip(tokens.starts.tolist(), tokens.ends.tolist())) == offsets
 
 
