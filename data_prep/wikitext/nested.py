@@ -115,7 +115,9 @@ class _Page:
         elif kind == "open_link":
             self._begin(_Frame(_LINK))
         elif kind == "close_link":
-            self._close_link()
+            if frame := self._end(_LINK):
+                target, bar, label = "".join(frame.parts).partition("|")
+                self.put(render_link(target, label if bar else None, self._site))
         elif kind == "open_table":
             self._begin(_Frame(_TABLE))
         elif kind == "close_table":
@@ -199,11 +201,6 @@ class _Page:
     def _put_rendered(self, text: str) -> None:
         """Appends what a template shows. If that is nothing, inside a template it is a blank argument."""
         self.put(_inner(text) if text or len(self.stack) > 1 else REMOVED)
-
-    def _close_link(self) -> None:
-        if frame := self._end(_LINK):
-            target, bar, label = "".join(frame.parts).partition("|")
-            self.put(render_link(target, label if bar else None, self._site))
 
     def _close_cell(self, braces: int) -> None:
         """Reads a "|" at the beginning of a line and the braces behind it: the end of a table, a template, or both."""
