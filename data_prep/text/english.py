@@ -88,7 +88,7 @@ def _ends(paragraph: str, begin: int, first: int, after: int, stop: str) -> bool
     word = word or (_word_before(paragraph, begin, first, " ") if stop[0] == "." else "")
     if stop.rstrip(_CLOSING)[-1] in "!?":
         goes_on = following in '"“' and paragraph[after + 1 : after + 2].islower()
-        return not goes_on and word not in _EXCLAIMED
+        return not goes_on and word not in _EXCLAIMED  # "Oh! ..."
     next_word = _NEXT_WORD.match(paragraph, after)[1]  # type: ignore[index]
     if stop.startswith(("..", "…")) or word.endswith("."):  # "well... I think", but not four points
         return stop.startswith("....") or next_word != "I"

@@ -41,15 +41,8 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
-def test_mistakes_are_one_line_and_status_2(
-    words: str,
-    message: str,
-    documents_directory: Path,
-    vocabulary_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_one_line(words, message, documents_directory, vocabulary_file, tmp_path, monkeypatch, capsys):
+    """The status is 2, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     given = {"a.txt": b"It is a text.", "e.txt": "It is a café.".encode(), "a.jsonl": b'{"text": "a", "b": null}\n'}
     given |= {"noise.txt": bytes(100), "large.txt": bytes(65 << 20)}

@@ -38,9 +38,7 @@ FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
         ("cuda", 512, BF16, 64, False, (8, 0), {}, "masked"),
     ],
 )
-def test_the_kernel_follows_the_device_and_the_rows(
-    device, length, dtype, head_dim, has_offsets, capability, options, kernel, monkeypatch
-):
+def test_which_kernel_is_chosen(device, length, dtype, head_dim, has_offsets, capability, options, kernel, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     hidden = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(2, length, 768))
     assert choose_kernel(ExecutionOptions(**options), hidden, head_dim, has_offsets) == kernel
@@ -134,9 +132,7 @@ def test_dropout_takes_weights_and_keeps_their_expectation(dtype):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_forward_and_backward(
-    dropout, dtype, tolerance
-):
+def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_both_ways(dropout, dtype, tolerance):
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(sum(LENGTHS), 3, 4, 8, generator=generator).to(dtype).requires_grad_()
     direction = torch.randn(sum(LENGTHS), 4, 8, generator=generator)
