@@ -122,13 +122,6 @@ def test_token_classification(tmp_path):
     torch.testing.assert_close(everywhere.logits[in_rows], expected, **TOLERANCE)
 
 
-def window_positions(places: list[tuple[int, int]], size: int) -> Tensor:
-    positions = torch.full((len(LENGTHS), max(LENGTHS)), -1)
-    for index, (row, start) in enumerate(places):
-        positions[index, : LENGTHS[index]] = row * size + start + torch.arange(LENGTHS[index])
-    return positions
-
-
 def test_plain_spans(tmp_path):
     model = AlbertForQuestionAnswering(CONFIG).eval()
     randomise(model, 3)
@@ -141,7 +134,10 @@ def test_plain_spans(tmp_path):
 
     rows, places = packed(padded())
     allowed = (torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]).long()
-    found = model(**rows, window_positions=window_positions(places, 48), allowed=allowed)
+    positions = torch.full((len(LENGTHS), max(LENGTHS)), -1)
+    for index, (row, start) in enumerate(places):
+        positions[index, : LENGTHS[index]] = row * 48 + start + torch.arange(LENGTHS[index])
+    found = model(**rows, window_positions=positions, allowed=allowed)
     used = allowed.bool()
     torch.testing.assert_close(found.start_logits[used], theirs.start_logits[used], **TOLERANCE)
     torch.testing.assert_close(found.end_logits[used], theirs.end_logits[used], **TOLERANCE)
