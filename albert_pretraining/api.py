@@ -29,8 +29,8 @@ from torch.utils.data import Dataset
 
 from common import PREFIX
 from common.command_line import Parser
+from common.environment import gpus_of_driver
 from common.errors import UserError
-from common.gpus import gpus_of_driver
 from common.text import did_you_mean
 from data_prep.__main__ import JOBS
 from data_prep.__main__ import parse as parse_job

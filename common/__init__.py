@@ -2,8 +2,7 @@
 
 errors         `UserError`, which is shown to the user as one line
 command_line   command lines whose mistakes raise `UserError`
-environment    numbers that launchers set
-gpus           what the system says of its GPUs, without torch
+environment    numbers that launchers set; what the system says of its GPUs, without torch; Ctrl-C
 progress_bar   a progress bar on a terminal, plain lines elsewhere
 text           counts, durations, Markdown tables, and text of others that is printed
 intervals      95 % intervals of proportions and other metrics

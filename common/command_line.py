@@ -139,17 +139,14 @@ def in_one_line(work: Callable[[], int | None], is_silent: bool = False) -> int:
             return work() or 0
         finally:
             sys.stdout.flush()
-    except UserError as error:
-        message = error
     except BrokenPipeError:
         # Nothing may be written at exit into a pipe that its reader has closed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        explained = explain(error)
-        if explained is None:
+    except (UserError, OSError) as error:
+        message = explain(error)
+        if message is None:
             raise
-        message = explained
     if not is_silent:
         print(f"error: {message}", file=sys.stderr)
     return 2

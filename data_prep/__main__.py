@@ -29,7 +29,7 @@ from common.command_line import Parser, in_one_line
 from common.environment import launched_rank
 from common.errors import UserError
 from common.text import did_you_mean
-from data_prep.mpi.executor import INTERRUPTED
+from data_prep.mpi import INTERRUPTED
 
 
 class Command(NamedTuple):

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from model.config import AlbertConfig, ExecutionOptions
 from model.initialisation import apply_initial_options, initialise
 from model.layers.attention import AttentionPattern, choose_kernel
-from model.layers.embeddings import FactorisedEmbeddings
-from model.layers.encoder import SharedEncoder
+from model.layers.encoder import FactorisedEmbeddings, SharedEncoder
 from model.layers.heads import Pooler, gather_positions
 
 
@@ -99,14 +98,11 @@ class AlbertModel(nn.Module):
             kernel = choose_kernel(self._execution, hidden, self.config.head_dim, cu_seqlens is not None)
             pattern = AttentionPattern.for_packed_rows(sequence_ids, kernel, cu_seqlens)
         states, contexts = self.encoder(hidden, pattern, keep_contexts)  # layers + 1 and layers times (B, S, H)
-        return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states), tuple(contexts))
-
-    def _pool(self, hidden: Tensor, cls_positions: Tensor | None) -> Tensor | None:
-        if self.pooler is None:
-            return None
-        if cls_positions is None:
-            return self.pooler(hidden[:, 0])  # (B, H)
-        return self.pooler(gather_positions(hidden, cls_positions))  # (B, P, H)
+        last, pooled = states[-1], None  # (B, S, H)
+        if self.pooler is not None:
+            first = last[:, 0] if cls_positions is None else gather_positions(last, cls_positions)  # (B, H), (B, P, H)
+            pooled = self.pooler(first)  # (B, H), or (B, P, H)
+        return AlbertModelOutput(last, pooled, tuple(states), tuple(contexts))
 
 
 class ModelWithHead(nn.Module):

@@ -132,11 +132,9 @@ class AlbertConfig:
                 raise ValueError(f"{name} is {value!r:.40}; it must be above 0 and finite")
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} is not divisible by num_attention_heads "
-                f"{self.num_attention_heads}; change one of them"
-            )
+        size, heads = self.hidden_size, self.num_attention_heads
+        if size % heads:
+            raise ValueError(f"hidden_size {size} is not divisible by num_attention_heads {heads}; change one of them")
         if self.num_hidden_groups > self.num_hidden_layers:
             raise ValueError(
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}: "
@@ -281,14 +279,9 @@ is built."""
 _LARGEST = dict.fromkeys(_SIZES, 2**20) | {"num_hidden_layers": MAX_LAYERS}
 
 
-def _sizes(layers: int, hidden: int, heads: int, ffn: int, embedding: int) -> dict[str, Any]:
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "intermediate_size": ffn,
-        "embedding_size": embedding,
-    }
+def _sizes(*sizes: int) -> dict[str, Any]:
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
+    return dict(zip(names, sizes))
 
 
 _NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -21,18 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model import bert
+from model import bert, checkpoint
 from model.albert import AlbertModel, ModelWithHead
 from model.bert import TensorNames
-from model.checkpoint import (
-    check_tensors,
-    empty_model,
-    filled_model,
-    read_json,
-    read_tensors,
-    write_json,
-    write_tensors,
-)
 from model.config import INITIAL_FIELDS, AlbertConfig, ExecutionOptions
 from model.initialisation import apply_to_sentence_head, initialise
 from model.layers.encoder import block_indices
@@ -128,11 +119,11 @@ def save(
             )
         fields["pad_token_id"] = pieces["[PAD]"] if isinstance(pieces, dict) else 0
     directory.mkdir(parents=True, exist_ok=True)
-    write_tensors(directory / WEIGHTS_FILE, tensors)
+    checkpoint.write_tensors(directory / WEIGHTS_FILE, tensors)
     for name, content in (tokenizer_files or {}).items():
         (directory / name).write_bytes(content)
     dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
-    write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
+    checkpoint.write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
 
 def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
@@ -150,7 +141,7 @@ def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertFo
         initialise(head, config.initializer_range)
         apply_to_sentence_head(head.classifier, config)
         tensors |= {f"sentence_head.{name}": tensor for name, tensor in head.state_dict().items()}
-    return filled_model(directory, config, tensors, execution)
+    return checkpoint.filled_model(directory, config, tensors, execution)
 
 
 def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, Any]]:
@@ -161,7 +152,7 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
     except that missing heads and unexpected tensors are no error.
     """
     directory = Path(directory)
-    fields = read_json(directory / CONFIG_FILE)
+    fields = checkpoint.read_json(directory / CONFIG_FILE)
     kind = fields.get("model_type")
     if kind not in ("albert", "bert"):
         raise ValueError(f"config.json has the model_type {kind!r:.40}; only 'albert' and 'bert' can be read")
@@ -180,9 +171,9 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
     with torch.device("meta"):
         encoder = AlbertModel(config, add_pooling_layer=names.of("albert.pooler.dense.weight") in tensors)
     expected = {f"albert.{own}": tensor for own, tensor in encoder.state_dict().items()}
-    heads = (own for own in empty_model(config).state_dict() if own not in expected)
+    heads = (own for own in checkpoint.empty_model(config).state_dict() if own not in expected)
     own_tensors = {own: tensors.pop(names.of(own)) for own in (*expected, *heads) if names.of(own) in tensors}
-    check_tensors(directory, expected, {own: own_tensors[own] for own in expected if own in own_tensors})
+    checkpoint.check_tensors(directory, expected, {own: own_tensors[own] for own in expected if own in own_tensors})
     if config.parameter_sharing in ("attention", "ffn") and SHARED_GROUPS in fields:
         config, own_tensors = _share_again(config, fields[SHARED_GROUPS], own_tensors)
     return config, own_tensors | tensors, fields
@@ -263,7 +254,7 @@ def _share_again(
 def _read_weights(directory: Path) -> dict[str, Tensor]:
     safe, pickled = directory / WEIGHTS_FILE, directory / PICKLED_WEIGHTS_FILE
     if safe.exists() or not pickled.exists():
-        return read_tensors(safe)
+        return checkpoint.read_tensors(safe)
     message = f"{pickled} cannot be read as tensors alone; convert it to {WEIGHTS_FILE}"
     if not pickled.is_file():
         raise ValueError(message)

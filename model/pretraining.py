@@ -95,18 +95,13 @@ class AlbertForPreTraining(ModelWithHead):
                 mlm_sums = classification_sums(mlm_logits, masked_labels)
         if self.sentence_head is not None:
             sentence_logits = self.sentence_head(pooled)  # (B, P, 2)
-        sentence_sums = _sentence_sums(sentence_logits, sentence_labels)
+        sentence_sums = _NO_SUMS
+        if sentence_labels is not None and sentence_logits is not None:
+            sentence_sums = classification_sums(sentence_logits, sentence_labels)
+        elif sentence_labels is not None:
+            sentence_sums = ClassificationSums(*torch.zeros(3, device=sentence_labels.device))  # () each
         return PreTrainingOutput(mlm_logits, sentence_logits, *mlm_sums, *sentence_sums)
 
 
 _Sums = ClassificationSums | tuple[None, None, None]
 _NO_SUMS: _Sums = (None, None, None)
-
-
-def _sentence_sums(logits: Tensor | None, labels: Tensor | None) -> _Sums:
-    if labels is None:
-        return _NO_SUMS
-    if logits is None:
-        zero = torch.zeros((), device=labels.device)  # ()
-        return ClassificationSums(zero, zero, zero)
-    return classification_sums(logits, labels)

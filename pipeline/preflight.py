@@ -30,10 +30,10 @@ from typing import Any
 
 from common import PREFIX
 from common.command_line import Parser, bounded, entry_point
+from common.environment import gpus_of_driver, has_gpu_device, lines_of
 from common.errors import UserError
 from common.files import places
 from common.files.json_files import read_text
-from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
 from pipeline.engine.hardware import missing_for_compilation
 from pipeline.run.facts import Facts, differences, facts_of_host

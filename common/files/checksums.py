@@ -1,5 +1,6 @@
 """Checksums of files and manifests: xxh3_128, in hexadecimal. Entries of files, and manifests that list them."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -15,7 +16,6 @@ from common.files.json_files import Count, check_as, read_object
 from common.files.places import plain_name
 
 Kind = TypeVar("Kind")
-_BLOCK_BYTES = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,8 @@ def describe_file(path: Path) -> FileEntry:
 
 def file_checksum(path: Path) -> str:
     """Returns the checksum of a file's bytes. Raises OSError if it cannot be read."""
-    checksum = xxhash.xxh3_128()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            checksum.update(block)
-    return str(checksum.hexdigest())
+        return str(hashlib.file_digest(file, xxhash.xxh3_128).hexdigest())
 
 
 def problem_of_file(path: Path, entry: FileEntry) -> str:

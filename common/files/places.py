@@ -51,9 +51,12 @@ def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
 
 
 def explain(error: BaseException) -> UserError | None:
-    """A UserError in place of an error of the file system; None for another, or one of a file that it does not name."""
+    """A UserError in place of an error of the file system; None for another, or one of a file that it does not name.
+
+    A UserError stays as it is.
+    """
     if not isinstance(error, OSError):
-        return None
+        return error if isinstance(error, UserError) else None
     place = None if error.filename is None else os.fsdecode(error.filename)
     if error.errno in FULL:
         where = f" at {place}" if place else ""

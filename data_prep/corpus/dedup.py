@@ -29,9 +29,8 @@ from common.files.atomic import write_bytes, write_text
 from common.files.checksums import FileEntry, describe_file
 from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
 from data_prep.corpus.fingerprints import Method, bands, fingerprints_of, same
-from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column, read_texts
-from data_prep.mpi.executor import Ranks
-from data_prep.mpi.ledger import Ledger, UnitRecord
+from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column
+from data_prep.mpi import Ledger, Ranks, UnitRecord
 
 IntArray = NDArray[np.int64]
 
@@ -109,7 +108,7 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     sizes = [unit.text_bytes for unit in comparison.units]
 
     def write_fingerprints(index: int, unit: WorkUnit) -> UnitRecord:
-        taken = fingerprints_of(read_texts(unit), comparison.method)
+        taken = fingerprints_of(read_column(unit, "text"), comparison.method)
         arrays: dict[str, NDArray] = taken._asdict() | {"keys": taken.keys.T}
         path = prints.output / f"{index:06d}"
         return UnitRecord(files=[write_array(Path(f"{path}.{name}.npy"), array) for name, array in arrays.items()])

@@ -6,7 +6,6 @@ looked up. A document is left out if `MIN_SHARE` of the shorter one's runs are i
 Japanese character is a word.
 """
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from data_prep.corpus.dedup import write_array
 from data_prep.corpus.fingerprints import LONG_TEXT
 from data_prep.corpus.word_runs import Runs, read_runs
-from data_prep.corpus.work_units import Corpus
 
 IntArray = NDArray[np.int64]
 
@@ -85,11 +83,6 @@ class Index(NamedTuple):
             first += len(hashes)
         texts, inside = runs.texts_of(np.concatenate(numbers))
         return texts[inside], np.concatenate(owners)[inside]
-
-
-def digest_of(held_out: Corpus) -> str:
-    """Returns a digest of what documents are compared with, as earlier versions wrote it into manifests."""
-    return hashlib.sha256(f"1 {held_out.digest} 0\n".encode()).hexdigest()
 
 
 def most_similar(index: Index, texts: Iterable[str]) -> dict[int, int]:

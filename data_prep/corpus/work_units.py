@@ -123,19 +123,17 @@ def _units(groups: list[RowGroupSlice]) -> Iterator[WorkUnit]:
         yield unit
 
 
-def read_texts(unit: WorkUnit) -> Iterator[str]:
-    """Yields the text of each document in order, with one row group in memory. UserError: a file is damaged."""
-    return read_column(unit, "text")
-
-
 def read_texts_with_language(unit: WorkUnit) -> Iterator[tuple[str, str]]:
-    """Yields (text, code of its language) of each document, as `read_texts` does."""
+    """Yields (text, code of its language) of each document, as `read_column` does."""
     languages = itertools.chain.from_iterable(itertools.repeat(part.language, part.count) for part in unit.slices)
-    yield from zip(read_texts(unit), languages, strict=True)
+    yield from zip(read_column(unit, "text"), languages, strict=True)
 
 
 def read_column(unit: WorkUnit, name: str) -> Iterator[str]:
-    """Yields one column ("id", "title" or "text") of each document, as `read_texts` does."""
+    """Yields one column ("id", "title" or "text") of each document in order, with one row group in memory.
+
+    UserError: a file is damaged.
+    """
     for part in unit.slices:
         with opened_part(part.path) as file:
             column = file.read_row_group(part.row_group, columns=[name]).column(name)

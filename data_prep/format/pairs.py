@@ -91,6 +91,7 @@ def span_stops(
     capacity: int,
     short_probability: float,
     generator: UniformStream,
+    from_end: bool = False,
 ) -> tuple[list[int], list[float]]:
     """Cuts one section into spans.
 
@@ -101,12 +102,19 @@ def span_stops(
         capacity: largest number of tokens in a span, at least 2.
         short_probability: share of the spans that are halves of divided ones, if all can be divided.
         generator: gives four random numbers for each span, in order, so they do not depend on the spans that follow.
+        from_end: whether it is cut from its end to its beginning.
 
     Returns the end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
     """
+    if from_end:  # the same in a mirror: place x becomes `end` - x. What a span's end is there, is its beginning here.
+        inside = boundaries[bisect_left(boundaries, start) : bisect_right(boundaries, end)]
+        mirrored = [end - boundary for boundary in reversed(inside)]
+        flags = begins_word[start : end + 1][::-1]
+        starts, cuts = span_stops(0, end - start, mirrored, flags, capacity, short_probability, generator)
+        # Each span ends where the next one begins, and the last one at the section's end, which is 0 in the mirror.
+        return [end - place for place in reversed([0, *starts[:-1]])], cuts
     section = _Section(boundaries, bisect_left(boundaries, end), end, capacity, begins_word)
-    stops: list[int] = []
-    cuts: list[float] = []
+    stops, cuts = list[int](), list[float]()
     numbers: Iterator[list[float]] = iter(())  # four for each span
     divided = short_probability / (2 - short_probability)  # share of the spans that become two short ones
     second_half = 0  # where the second half of a divided span ends
@@ -125,27 +133,6 @@ def span_stops(
         cuts.append(cut)
         start = stop
     return stops, cuts
-
-
-def span_stops_from_end(
-    start: int,
-    end: int,
-    boundaries: list[int],
-    begins_word: bytes,
-    capacity: int,
-    short_probability: float,
-    generator: UniformStream,
-) -> tuple[list[int], list[float]]:
-    """Cuts one section into spans from its end to its beginning. Args and returns: see `span_stops`.
-
-    It mirrors the section: place x becomes `end` - x. What a span's end is there, is its beginning here.
-    """
-    inside = boundaries[bisect_left(boundaries, start) : bisect_right(boundaries, end)]
-    mirrored = [end - boundary for boundary in reversed(inside)]
-    flags = begins_word[start : end + 1][::-1]
-    starts, cuts = span_stops(0, end - start, mirrored, flags, capacity, short_probability, generator)
-    # Each span ends where the next one begins, and the last one at the section's end, which is 0 in the mirror.
-    return [end - place for place in reversed([0, *starts[:-1]])], cuts
 
 
 class _Section(NamedTuple):
@@ -283,8 +270,8 @@ def make_pairs(
             ordinal = first_document + offset
             generator = UniformStream(seed, ordinal)
             for begin, end in sections(boundaries, start, stop):
-                cut = span_stops if generator.take(1)[0] < 0.5 else span_stops_from_end
-                spans, numbers = cut(begin, end, boundaries, word_flags, capacity, short_probability, generator)
+                how = (word_flags, capacity, short_probability, generator, generator.take(1)[0] >= 0.5)
+                spans, numbers = span_stops(begin, end, boundaries, *how)
                 starts.append(begin)
                 starts += spans[:-1]
                 stops += spans

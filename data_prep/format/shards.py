@@ -92,37 +92,6 @@ def read_checked(path: Path, rows: int, manifest: ShardManifest) -> "ShardRows":
     return stored
 
 
-def write_shard(
-    path: Path,
-    tokens: NDArray[np.uint16],
-    tokens_per_row: NDArray[np.int64],
-    parts: Parts,
-    documents: NDArray[np.int64],
-    pairs_per_row: NDArray[np.int64],
-) -> ShardFile:
-    """Writes one shard of R rows atomically, as a single Arrow record batch. Equal rows always give equal bytes.
-
-    tokens, parts, documents: of all rows, one after the other. tokens_per_row, pairs_per_row: int64[R].
-    """
-
-    def array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-        # `pa.array` would import pandas, which takes longer than a small job.
-        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-    def offsets(lengths: NDArray[np.int64]) -> pa.Array:
-        return array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64()).cast(pa.int32())
-
-    token_offsets, pair_offsets = offsets(tokens_per_row), offsets(pairs_per_row)
-    columns = [
-        pa.ListArray.from_arrays(token_offsets, array(tokens.astype(np.uint16, copy=False), pa.uint16())),
-        *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in parts),
-        pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
-    ]
-    with replacing(path) as temporary, temporary.open("wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-    return describe_file(path, len(tokens_per_row))
-
-
 class ShardRows(NamedTuple):
     """R rows one after another, copied: P pairs and T tokens in all."""
 
@@ -135,6 +104,27 @@ class ShardRows(NamedTuple):
         """Returns int64[R], the sum of `values`, int64[P], over the pairs of each row."""
         sums, ends = np.append(0, np.cumsum(values)), np.cumsum(self.pairs)  # (P + 1,), (R,)
         return sums[ends] - sums[ends - self.pairs]
+
+
+def write_shard(path: Path, rows: ShardRows) -> ShardFile:
+    """Writes one shard atomically, as a single Arrow record batch. Equal rows always give equal bytes."""
+
+    def array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+        # `pa.array` would import pandas, which takes longer than a small job.
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+    def offsets(lengths: NDArray[np.int64]) -> pa.Array:
+        return array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64()).cast(pa.int32())
+
+    token_offsets, pair_offsets = offsets(rows.add_up(rows.parts.total())), offsets(rows.pairs)
+    columns = [
+        pa.ListArray.from_arrays(token_offsets, array(rows.tokens, pa.uint16())),
+        *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in rows.parts),
+        pa.ListArray.from_arrays(pair_offsets, array(rows.documents.astype(np.uint32), pa.uint32())),
+    ]
+    with replacing(path) as temporary, temporary.open("wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    return describe_file(path, len(rows.pairs))
 
 
 def _join(slices: Sequence[tuple[NDArray[Any], ...]]) -> tuple[ShardRows, NDArray[np.int64]]:

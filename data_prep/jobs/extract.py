@@ -22,15 +22,13 @@ from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus import documents
 from data_prep.corpus.documents import HELD_OUT, VALIDATION, Document, DocumentCounts, DocumentsManifest, SkippedCount
-from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, check_same, end_job
+from data_prep.mpi import UNITS, Ledger, Ranks, UnitRecord, begin_job, check_same, end_job, launch, run_job
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
-from data_prep.sources.encodings import check_encoding
+from data_prep.sources.opening import check_encoding
 from data_prep.sources.records import EMPTY, NO_TEXT, Condition, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
-from data_prep.text import check_language
-from data_prep.text.likeness import other_language
+from data_prep.text import check_language, other_language
 
 _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 20, 5000  # of the first texts, to tell their language
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document", "where")

@@ -8,6 +8,7 @@ The ranks share the work units.
 
 import argparse
 import gc
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,12 +27,11 @@ from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus import dedup, overlaps
 from data_prep.corpus.documents import HELD_OUT, SPLITS, TRAIN
-from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts, read_texts_with_language
+from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_column, read_texts_with_language
 from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
-from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import UNITS, Ledger, UnitRecord, begin_job, check_same, end_job
+from data_prep.mpi import UNITS, Ledger, Ranks, UnitRecord, begin_job, check_same, end_job, launch, run_job
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder
@@ -97,7 +97,7 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
     def begin() -> None:
         begin_job(out, _identity(plan.manifest))
         if plan.held_out is not None:
-            texts = (text for unit in plan.held_out.units for text in read_texts(unit))
+            texts = (text for unit in plan.held_out.units for text in read_column(unit, "text"))
             overlaps.Index.of(texts).save(scratch / "held_out")
 
     ranks.on_root(begin)
@@ -147,6 +147,8 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     if args.held_out_of and not kept_clean:
         raise UserError("--held-out-of keeps the train split clean; leave it out with --keep-similar or other --split")
     held_out = dedup.open_split([*args.documents, *args.held_out_of] if kept_clean else [], HELD_OUT)
+    # As earlier versions wrote it.
+    overlaps_digest = hashlib.sha256(f"1 {held_out.digest} 0\n".encode()).hexdigest() if held_out.units else ""
     flags = ("split", "max_seq_length", "seed", "short_seq_prob", "min_tokens", "pack", "dedup")
     manifest = ShardManifest(
         **{flag: getattr(args, flag) for flag in flags},
@@ -158,7 +160,7 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
         rules_version=manifests.RULES_VERSION,
         sources=corpus.sources,
         compared_digest=comparison.digest if comparison else "",
-        overlaps_digest=overlaps.digest_of(held_out) if held_out.units else "",
+        overlaps_digest=overlaps_digest,
         counts=ShardCounts(),
         files=[],
     )
@@ -216,9 +218,8 @@ def make_shard(
     slices = [tokens[first : first + n] for first, n in zip(made.starts[order].tolist(), lengths[order].tolist())]
     kept = np.concatenate(slices) if slices else tokens[:0]
     pairs_per_row = np.bincount(row_of)
-    tokens_per_row = np.bincount(row_of, weights=lengths).astype(np.int64)
-    parts, documents = made.parts.take(order), made.documents[order]
-    file = shards.write_shard(path, kept, tokens_per_row, parts, documents, pairs_per_row)
+    rows = shards.ShardRows(kept, made.parts.take(order), made.documents[order], pairs_per_row)
+    file = shards.write_shard(path, rows)
     counts = ShardCounts(
         documents=unit.documents,
         sentences=len(sentence_lengths),

@@ -27,8 +27,7 @@ from common.progress_bar import Progress
 from common.rng import UniformStream
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
-from data_prep.mpi.executor import Ranks, launch, run_job
-from data_prep.mpi.ledger import describe_differences
+from data_prep.mpi import Ranks, describe_differences, launch, run_job
 from data_prep.text.normalize import ALBERT_NORMALIZATION, Normalization, normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,

@@ -15,7 +15,7 @@ from common.files.checksums import FileEntry, problem_of_file
 from data_prep.corpus import documents
 from data_prep.format import shard_manifest, shards
 from data_prep.format.shard_manifest import ShardFile, ShardManifest
-from data_prep.mpi import executor
+from data_prep.mpi import launch
 
 EXPECTED_BESIDE = {shard_manifest.MANIFEST, documents.MANIFEST, "README.md"}  # not listed; the last is a person's
 MAX_NAMED_PROBLEMS = 5
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Checks a directory, and prints that it is complete. UserError: it is damaged; the message names the files."""
     directory: Path = args.directory
-    with executor.launch() as ranks:
+    with launch() as ranks:
         manifest = ranks.on_root(lambda: read_manifest(directory))
         files: Sequence[FileEntry] = manifest.files
         sizes = [file.bytes for file in files]

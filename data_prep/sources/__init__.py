@@ -3,8 +3,7 @@
 A `Source` cuts its input into work units, which any rank can read alone and in any order, and turns a work unit into
 documents. Where it cuts depends on the input alone.
 
-    opening    opens files, decompressed
-    encodings  decodes files of unknown encoding
+    opening    opens files, decompressed, and decodes those of unknown encoding
     wikipedia  MediaWiki XML exports, and random access to .bz2 files
     books      text files, one book each
     records    records with a field of text: JSON lines, Parquet, and what `datasets.load_dataset` can stream
@@ -29,6 +28,16 @@ class Skipped:
 
     name: str  # of the page, file or record
     reason: str  # a few words from a fixed set
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """Pages or lines that begin in bytes [begin, end) of a file, or the row groups [begin, end) of a Parquet file."""
+
+    path: Path
+    name: str  # path relative to the --input that contains it
+    begin: int
+    end: int  # of a compressed file of lines its size
 
 
 class Source(abc.ABC):

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from common.errors import UserError, one_line
 from data_prep.corpus.documents import Document, parquet_file
-from data_prep.sources import Skipped, Source, find_files, opening
+from data_prep.sources import FileRange, Skipped, Source, find_files, opening
 
 _FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson){opening.COMPRESSED}|parquet$)", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
@@ -91,16 +91,6 @@ class Fields:
 def choice(flag: str, names: Iterable[str]) -> str:
     """What to do if a flag names no field or column, with the first ones that there are."""
     return f"choose {flag} among {', '.join(map(str, itertools.islice(names, MAX_NAMES_SHOWN))) or 'other data'}"
-
-
-@dataclass(frozen=True)
-class FileRange:
-    """The lines that begin in bytes [begin, end) of a JSON file, or the row groups [begin, end) of a Parquet file."""
-
-    path: Path
-    name: str  # path relative to the --input that contains it
-    begin: int
-    end: int  # of a compressed file its size
 
 
 class Records(Source):

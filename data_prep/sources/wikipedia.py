@@ -9,14 +9,14 @@ import bz2
 import mmap
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
-from data_prep.sources import Skipped, Source, find_files
-from data_prep.wikitext import ENGLISH_SITE, Site, read_site, to_prose
+from data_prep.sources import FileRange, Skipped, Source, find_files
+from data_prep.wikitext import to_prose
+from data_prep.wikitext.site import ENGLISH_SITE, Site, read_site
 
 _MAX_HEAD_BYTES = 1 << 20  # the header before the first page has a few kB
 _READ_BYTES = 1 << 20
@@ -33,15 +33,6 @@ _MARK_BITS = 48
 _TAIL_BYTES = 11  # the end mark, 32 bits of checksum, and padding to a whole byte
 _PACKED = (b"\x1f\x8b", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\3\4")  # gzip, 7z, zstd, xz, zip
 _KIND = "MediaWiki export (.xml or .xml.bz2)"
-
-
-@dataclass(frozen=True)
-class ByteRange:
-    """Bytes [begin, end) of a file."""
-
-    path: Path
-    begin: int
-    end: int
 
 
 class Wikipedia(Source):
@@ -72,9 +63,9 @@ class Wikipedia(Source):
         self._sites[path] = read_site(check_export(path), self._language)
         step = max(1, self._unit_bytes // _BZIP2_RATIO if is_bzip2(path) else self._unit_bytes)
         for at in range(0, size, step):
-            self.add(ByteRange(path, at, min(at + step, size)), min(step, size - at))
+            self.add(FileRange(path, name, at, min(at + step, size)), min(step, size - at))
 
-    def read(self, unit: ByteRange) -> Iterator[Document | Skipped]:
+    def read(self, unit: FileRange) -> Iterator[Document | Skipped]:
         """Yields the articles among the pages that begin in the range."""
         for number, raw in enumerate(raw_pages(unit)):
             if isinstance(raw, int):
@@ -131,7 +122,7 @@ def chunks(path: Path, start: int, bzip2: "Bzip2File | None") -> Iterator[tuple[
             start += len(content)
 
 
-def raw_pages(unit: ByteRange) -> Iterator[bytes | int]:
+def raw_pages(unit: FileRange) -> Iterator[bytes | int]:
     """Yields the `<page>...</page>` elements that begin in the range, as bytes, with one in memory at a time.
 
     In a .bz2 file, a page belongs to the bzip2 block that contains the page's first byte. A block, even a damaged one,

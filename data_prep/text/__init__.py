@@ -1,4 +1,4 @@
-"""Plain text -> tokens. This module has the codes of languages.
+"""Plain text -> tokens. This module has the codes of languages, and tells which one a text looks like.
 
 sentences                 splits text into sentences
 english                   where English sentences end
@@ -8,16 +8,21 @@ load_vocabulary           reads a vocabulary of either kind
 sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces
 wordpiece_vocabulary      BERT's kind: WordPiece, by the library `tokenizers`
 tokenizer_json            a SentencePiece model as tokenizer.json for `transformers`, and back
-likeness                  tells which language a text looks like
 text_encoder              encodes sentences fast, each different word once; tells which characters tokens come from
 """
 
 import re
+import tomllib
+import unicodedata
+from collections import Counter
 from collections.abc import Container
+from pathlib import Path
 
 from common.errors import UserError
 
 ENGLISH = "en"
+_WORD = re.compile(r"[^\s\d.,:;!?()\[\]\"“”„«»।،-]+")
+MIN_LETTERS = 400  # a shorter text may look like anything
 _CLOSEST = {"no": "nb", "nn": "nb", "bs": "hr", "als": "gsw", "be-x-old": "be-tarask"}
 """Other codes of the same language or one whose writing is alike, for tables that lack a language."""
 
@@ -33,3 +38,23 @@ def check_language(language: str | None) -> None:
     """Raises UserError unless `language` is None or has the form of a language's code, such as "de"."""
     if language is not None and not re.fullmatch(r"[a-z]{2,3}(?:-[a-z0-9]{2,8})*", language):
         raise UserError(f"--language {language} is not the code of a language; give one such as de, ru or zh")
+
+
+def other_language(text: str, language: str) -> str | None:
+    """Returns the code of the language that a text looks like, if it does not look like `language`; None otherwise.
+
+    It does not if its script is another, or if another language has twice as many of its frequent words in the text,
+    and more than 5 % of all words (`likeness.toml`).
+    None, too: the text is short, or the table lacks `language` or the language of the text.
+    """
+    tables = tomllib.loads(Path(__file__).with_name("likeness.toml").read_text(encoding="utf-8"))
+    letters = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha())
+    languages = tables.get(max(letters, key=letters.__getitem__, default=""), {})
+    code = next((found for table in tables.values() if (found := closest(language, table)) in table), None)
+    if code is None or not languages or letters.total() < MIN_LETTERS:
+        return None
+    counts = Counter(_WORD.findall(text.lower()))
+    numbers = {other: sum(map(counts.__getitem__, words.split())) for other, words in languages.items()}
+    best = max(numbers, key=numbers.__getitem__)
+    is_clear = 2 * numbers.get(code, 0) < numbers[best] and numbers[best] > 0.05 * counts.total()
+    return best if is_clear or code not in numbers else None

@@ -14,7 +14,6 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _BINDING, _NUMBERED, _EITHER, _STARTERS, _EXCLAIMED, _SAID = (
@@ -66,69 +65,45 @@ def english_sentences(paragraph: str) -> Iterator[str]:
         if first < _LONGEST_LABEL and (label := _LABEL.match(paragraph)) and first < label.end():
             continue
         clear = match.lastindex and paragraph[first - 4 : first] not in _TAILS
-        if clear or _ends(_Candidate(paragraph, begin, first, after, match[0].rstrip())):
+        if clear or _ends(paragraph, begin, first, after, match[0].rstrip()):
             yield paragraph[begin:after].strip()
             begin = after
     yield paragraph[begin:].strip()
 
 
-class _Candidate(NamedTuple):
-    """A place where a sentence may end."""
+def _ends(paragraph: str, begin: int, first: int, after: int, stop: str) -> bool:
+    """Whether the sentence that begins at `begin` ends at the mark at `first`.
 
-    paragraph: str
-    begin: int  # of the sentence, in `paragraph`
-    first: int  # of the mark
-    after: int  # of what follows the mark and the blank behind it
-    stop: str  # the mark with the quotation marks and brackets that close after it
-
-    @property
-    def word(self) -> str:
-        """What stands before the mark, up to a blank: "Sept" in tokenised "Sept ." too; "" before ". . ."."""
-        start = max(self.paragraph.rfind(" ", self.begin, self.first) + 1, self.begin)
-        word = self.paragraph[start : self.first].lstrip("\"'“‘«([{`*_")
-        return word or (self.word_before(" ") if self.stop[0] == "." else "")
-
-    def word_before(self, skipped: str) -> str:
-        """The last word before the mark without the signs of `skipped` at its end."""
-        return self.paragraph[max(self.begin, self.first - 50) : self.first].rstrip(skipped).rpartition(" ")[2]
-
-    @property
-    def following(self) -> str:
-        return self.paragraph[self.after]
-
-    @property
-    def next_word(self) -> str:
-        return _NEXT_WORD.match(self.paragraph, self.after)[1]  # type: ignore[index]
-
-    @property
-    def closes_quotation(self) -> bool:
-        return _QUOTES.search(self.stop) is not None
-
-
-def _ends(here: _Candidate) -> bool:
-    if not here.following.isascii() and here.following.islower():
+    stop: the mark with the quotation marks and brackets that close after it. What follows them begins at `after`.
+    """
+    following = paragraph[after]
+    if not following.isascii() and following.islower():
         return False
-    if here.stop.rstrip(_CLOSING)[-1] in "!?":
-        return _ends_at_exclamation(here)
-    word = here.word
-    if here.stop.startswith(("..", "…")) or word.endswith("."):  # "well... I think", but not four points
-        return here.stop.startswith("....") or here.next_word != "I"
+    closes_quotation = _QUOTES.search(stop) is not None
+    if closes_quotation and stop.rstrip(_CLOSING)[-1] in "!?":
+        return _SPEAKER.match(paragraph, after) is None  # '"Stop!" Alice cried.'
+    # What stands before the mark, up to a blank: "Sept" in tokenised "Sept ." too; "" before ". . .".
+    start = max(paragraph.rfind(" ", begin, first) + 1, begin)
+    word = paragraph[start:first].lstrip("\"'“‘«([{`*_")
+    word = word or (_word_before(paragraph, begin, first, " ") if stop[0] == "." else "")
+    if stop.rstrip(_CLOSING)[-1] in "!?":
+        goes_on = following in '"“' and paragraph[after + 1 : after + 2].islower()
+        return not goes_on and word not in _EXCLAIMED  # "Oh! ..."
+    next_word = _NEXT_WORD.match(paragraph, after)[1]  # type: ignore[index]
+    if stop.startswith(("..", "…")) or word.endswith("."):  # "well... I think", but not four points
+        return stop.startswith("....") or next_word != "I"
     if not word.isalpha():
         word = _LAST_PART.search(word)[0]  # type: ignore[index]  # "Det.-Sgt", "thing?--Mr"
-    if word in _BINDING or (word in _NUMBERED and _NUMBER.match(here.paragraph, here.after)):
+    if word in _BINDING or (word in _NUMBERED and _NUMBER.match(paragraph, after)):
         return False
-    if word == "I" and not here.word_before("I ")[:1].isupper():  # "so say I. Draw", and not "World War I. Smith"
-        return True
+    if word == "I" and not _word_before(paragraph, begin, first, "I ")[:1].isupper():
+        return True  # "so say I. Draw", and not "World War I. Smith"
     if word in _EITHER or _ACRONYM.fullmatch(word) or (len(word) == 1 and word.isupper()):  # it may end a sentence
-        is_quoted = here.closes_quotation or (len(word) > 2 and here.following in '"“')
-        return is_quoted or here.next_word in _STARTERS or here.next_word == "I"
+        is_quoted = closes_quotation or (len(word) > 2 and following in '"“')
+        return is_quoted or next_word in _STARTERS or next_word == "I"
     return True
 
 
-def _ends_at_exclamation(here: _Candidate) -> bool:
-    """Whether "!" or "?" ends the sentence: not before a speaker ('"Stop!" Alice cried.'), nor after "Oh"."""
-    if here.closes_quotation:
-        return _SPEAKER.match(here.paragraph, here.after) is None
-    if here.following in '"“' and here.paragraph[here.after + 1 : here.after + 2].islower():
-        return False
-    return here.word not in _EXCLAIMED
+def _word_before(paragraph: str, begin: int, first: int, skipped: str) -> str:
+    """The last word before the mark at `first`, without the signs of `skipped` at its end."""
+    return paragraph[max(begin, first - 50) : first].rstrip(skipped).rpartition(" ")[2]

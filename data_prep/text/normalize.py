@@ -48,26 +48,20 @@ class Normalization:
 
 ALBERT_NORMALIZATION = Normalization()
 
-_NON_ASCII = re.compile(r"[^\x00-\x7f]+")
 _NUL, _SIGN = "\0", "▁"
 BLANKS = _NUL + _SIGN  # characters that count as a space: NUL, and SentencePiece's own sign for one
 _BLANKS = str.maketrans(dict.fromkeys(BLANKS, " "))
-MAX_RUN = 256  # characters decomposed in one call, which sorts the marks behind a letter in quadratic time
-
-
-def _without_marks(run: str) -> str:
-    """NFKD of one run of non-ASCII characters, without combining marks (the accents), in linear time.
-
-    The order of marks is all that NFKD decides beyond single characters, and all marks are removed. So a run may be cut
-    anywhere.
-    """
-    if len(run) <= MAX_RUN:
-        return _decompose(run)
-    return "".join(_decompose(run[start : start + MAX_RUN]) for start in range(0, len(run), MAX_RUN))
+_MAX_RUN = 256  # characters decomposed in one call, which sorts the marks behind a letter in quadratic time
+_NON_ASCII = re.compile(rf"[^\x00-\x7f]{{1,{_MAX_RUN}}}")
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _decompose(run: str) -> str:
+    """NFKD of a run of characters, without combining marks (the accents).
+
+    The order of marks is all that NFKD decides beyond single characters, and all marks are removed. So a run may be cut
+    anywhere.
+    """
     return "".join(c for c in unicodedata.normalize("NFKD", run) if not unicodedata.combining(c))
 
 
@@ -93,7 +87,7 @@ def normalize(text: str, kind: Normalization = ALBERT_NORMALIZATION) -> str:
     elif not text.isascii():
         # ASCII characters are their own decomposition, and no combining mark moves across one. So runs of other
         # characters are decomposed alone, from a cache: in English the same few occur again and again.
-        text = _NON_ASCII.sub(lambda match: _without_marks(match[0]), text)
+        text = _NON_ASCII.sub(lambda match: _decompose(match[0]), text)
     return " ".join((text if kind.keep_case else text.lower()).split())
 
 

@@ -129,11 +129,8 @@ class WordPieceVocabulary(Vocabulary):
         if not isinstance(ids, dict) or sorted(numbers) != list(range(len(ids))):
             raise ValueError("has a vocabulary whose ids are not 0, 1, 2 and so on")
         listed = contents.get("added_tokens") or []
-        added = (
-            [token.get("content") for token in listed if isinstance(token, dict)]
-            if isinstance(listed, list)
-            else [listed]
-        )
+        tokens = listed if isinstance(listed, list) else [{"content": listed}]
+        added = [token.get("content") for token in tokens if isinstance(token, dict)]
         if others := [str(token) for token in added if token not in SPECIAL_PIECES]:
             raise ValueError(f"has the added tokens {' '.join(others):.80}; only {' '.join(SPECIAL_PIECES)} are read")
         given = {name: normalizer[name] for name in vars(WordPieceRules()) if name in normalizer}

@@ -58,11 +58,6 @@ class _Frame:
     is_shown: bool = False  # whether its content is kept, as that of columns is
     heading: int | None = None  # index of the part that follows the first heading in it; None if there is none
 
-    def mark_heading(self) -> None:
-        """Records that a heading was here."""
-        if self.heading is None:
-            self.heading = len(self.parts)
-
     def add(self, other: "_Frame", start: int = 0) -> None:
         """Appends the parts of another construct from `start` on."""
         if self.heading is None and other.heading is not None:
@@ -120,15 +115,17 @@ class _Page:
         elif kind == "open_link":
             self._begin(_Frame(_LINK))
         elif kind == "close_link":
-            self._close_link()
+            if frame := self._end(_LINK):
+                target, bar, label = "".join(frame.parts).partition("|")
+                self.put(render_link(target, label if bar else None, self._site))
         elif kind == "open_table":
             self._begin(_Frame(_TABLE))
         elif kind == "close_table":
             self._close_table()
         elif kind == "close_cell":
             self._close_cell(len(match[kind]))
-        else:
-            self.stack[-1].mark_heading()
+        elif self.stack[-1].heading is None:  # it is a heading
+            self.stack[-1].heading = len(self.stack[-1].parts)
 
     def _begin(self, frame: _Frame) -> None:
         self.stack.append(frame)
@@ -204,11 +201,6 @@ class _Page:
     def _put_rendered(self, text: str) -> None:
         """Appends what a template shows. If that is nothing, inside a template it is a blank argument."""
         self.put(_inner(text) if text or len(self.stack) > 1 else REMOVED)
-
-    def _close_link(self) -> None:
-        if frame := self._end(_LINK):
-            target, bar, label = "".join(frame.parts).partition("|")
-            self.put(render_link(target, label if bar else None, self._site))
 
     def _close_cell(self, braces: int) -> None:
         """Reads a "|" at the beginning of a line and the braces behind it: the end of a table, a template, or both."""

@@ -66,7 +66,7 @@ class Block:
         return not _SENTENCE_END.search(self.text, max(0, len(self.text) - _MAX_END))
 
 
-def paragraphs(text: str, language: str = ENGLISH) -> list[str]:
+def prose_paragraphs(text: str, language: str = ENGLISH) -> list[str]:
     """Returns the paragraphs of flat text in a language.
 
     Lines up to an empty line are joined. A sentence continues after an indented formula that interrupts it. Each list

@@ -99,7 +99,7 @@ class _AttentionPerSequence(torch.autograd.Function):
         context = projected.new_empty(projected.shape[0], *projected.shape[2:])  # (T, heads, D)
         kept = []
         for part, result in zip(projected.split(lengths), context.split(lengths)):
-            query, key, value = _heads_first(part)  # (heads, N, D)
+            query, key, value = part.permute(1, 2, 0, 3).unbind(0)  # (heads, N, D) each
             weights = _weights(query, key)  # (heads, N, N)
             if dropout > 0.0:
                 kept.append(torch.rand_like(weights, dtype=torch.float32) >= dropout)  # (heads, N, N)
@@ -117,7 +117,7 @@ class _AttentionPerSequence(torch.autograd.Function):
         for number, (part, result, above) in enumerate(
             zip(projected.split(ctx.lengths), gradients.split(ctx.lengths), gradient.split(ctx.lengths))
         ):
-            query, key, value = _heads_first(part)  # (heads, N, D)
+            query, key, value = part.permute(1, 2, 0, 3).unbind(0)  # (heads, N, D) each
             above = above.transpose(0, 1)  # (heads, N, D)
             scale = query.shape[-1] ** -0.5
             weights = dropped = _weights(query, key)  # (heads, N, N)
@@ -130,12 +130,6 @@ class _AttentionPerSequence(torch.autograd.Function):
             result[:, 1] = torch.bmm(of_scores.mT, query * scale).transpose(0, 1)  # (N, heads, D)
             result[:, 2] = torch.bmm(dropped.mT, above).transpose(0, 1)  # (N, heads, D)
         return gradients, None, None
-
-
-def _heads_first(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value (heads, N, D) of one sequence (N, 3, heads, D)."""
-    query, key, value = part.permute(1, 2, 0, 3).unbind(0)  # (heads, N, D) each
-    return query, key, value
 
 
 def _weights(query: Tensor, key: Tensor) -> Tensor:

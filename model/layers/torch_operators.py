@@ -1,6 +1,6 @@
 """Operators of torch that have no public name, and why each is called.
 
-tests/model/layers/test_torch_operators.py fails when torch has a public way, and the operator here can go.
+tests/model/layers/test_processor.py fails when torch has a public way, and the operator here can go.
 """
 
 import torch

@@ -10,9 +10,8 @@ import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.environment import whole_number
+from common.environment import gpus_of_driver, has_gpu_device, lines_of, whole_number
 from common.errors import UserError, one_line
-from common.gpus import gpus_of_driver, has_gpu_device, lines_of
 from common.text import quantity
 
 DETERMINISTIC_ENVIRONMENT = {

@@ -19,6 +19,7 @@ import tokenizers
 
 from data_prep.corpus import documents as d
 from data_prep.corpus.documents import Document
+from data_prep.sources import Skipped, Source
 from data_prep.text.normalize import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, USER_SYMBOLS, SentencePieceVocabulary
 
@@ -44,6 +45,11 @@ def read_documents(directories: Iterable[Path], split: str = "train") -> list[Do
         if file.name.startswith(f"{split}-")
         for row in pq.ParquetFile(directory / file.name).read().to_pylist()
     ]
+
+
+def read_all(source: Source) -> list[Document | Skipped]:
+    """Returns what all work units of a collection give, in order."""
+    return [item for unit in source.units for item in source.read(unit)]
 
 
 def train_pieces(lines: Iterable[str], size: int, rule: str) -> bytes:

@@ -22,27 +22,23 @@ _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 WIKIS = [Wiki(**wiki | {name: tuple(wiki[name]) for name in ("namespaces", "sentences")}) for wiki in _TABLE]
 
 
-def header(wiki: Wiki) -> str:
-    """Returns the beginning of an export as MediaWiki writes it."""
+def export(wiki: Wiki, copies: int = 1) -> str:
+    """Returns an export as MediaWiki writes it: an article, as often as asked, a redirect, and a list of meanings."""
     keys = (-2, -1, 2, 6, 10, 14)
     listed = "".join(
         f'      <namespace key="{key}" case="first-letter">{name}</namespace>\n'
         for key, name in zip(keys, wiki.namespaces)
     )
-    return (
+    header = (
         '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" '
         f'xml:lang="{wiki.language}">\n  <siteinfo>\n    <sitename>Wiki</sitename>\n'
         f"    <dbname>{wiki.language}wiki</dbname>\n    <generator>MediaWiki 1.44.0</generator>\n    <namespaces>\n"
         f'{listed}      <namespace key="0" case="first-letter" />\n    </namespaces>\n  </siteinfo>\n'
     )
-
-
-def export(wiki: Wiki, copies: int = 1) -> str:
-    """Returns an export: an article, as often as asked, a redirect, and a list of meanings."""
     texts = [wiki.page] * copies + [wiki.redirect, wiki.meanings]
     pages = "".join(
         f"  <page><title>Page {number}</title><ns>0</ns><id>{number}</id><revision><id>{number}</id>"
         f"<model>wikitext</model><text>{html.escape(text, quote=False)}</text></revision></page>\n"
         for number, text in enumerate(texts)
     )
-    return f"{header(wiki)}{pages}</mediawiki>\n"
+    return f"{header}{pages}</mediawiki>\n"

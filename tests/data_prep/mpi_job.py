@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from data_prep.mpi import executor
-from data_prep.mpi.ledger import UNITS as UNITS_DIRECTORY
-from data_prep.mpi.ledger import Ledger, UnitRecord, begin_job
+from data_prep import mpi
+from data_prep.mpi import Ledger, UnitRecord, begin_job
 
 UNITS = 20
 
@@ -35,9 +34,9 @@ def job(directory: Path, kind: str) -> None:
             raise UserError("nothing to work on; bring something")
         return list(range(UNITS))
 
-    with executor.launch() as ranks:
+    with mpi.launch() as ranks:
         units = ranks.on_root(plan)
-        ledger = Ledger(directory, Squared, directory / UNITS_DIRECTORY)
+        ledger = Ledger(directory, Squared, directory / mpi.UNITS)
         ranks.on_root(lambda: begin_job(directory, {"kind": kind}))
 
         def work(index: int, unit: int) -> Squared:

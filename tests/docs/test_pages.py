@@ -46,7 +46,7 @@ ELSEWHERE = {
 }
 
 SMALLER = {
-    "mpirun -n 16 ": "",  # tests/data_prep/mpi has the ranks
+    "mpirun -n 16 ": "",  # tests/data_prep/test_mpi.py has the ranks
     "--model albert-base": "--model albert-tiny",
     "ds_configs/base.json": "small.json",
     "ds_configs/demo.json": "small.json",

@@ -70,8 +70,7 @@ def test_classification_and_regression(labels, tmp_path):
     rows, _ = packed(padded())
     for inputs in (padded(), {**rows, "cls_positions": CLS, "sequences": SEQUENCES}):
         mine = model(**inputs, labels=wanted)
-        torch.testing.assert_close(mine.logits, theirs.logits, **TOLERANCE)
-        torch.testing.assert_close(mine.loss_sum / mine.total, theirs.loss, **TOLERANCE)
+        torch.testing.assert_close([mine.logits, mine.loss_sum / mine.total], [theirs.logits, theirs.loss], **TOLERANCE)
     some = wanted.clone()
     some[1] = -100 if labels > 1 else torch.nan
     mine = model(**padded(), labels=some)
@@ -94,8 +93,7 @@ def test_multiple_choice(tmp_path):
         ({**rows, "cls_positions": CLS}, SEQUENCES.view(2, 2)),
     ):
         mine = model(**inputs, sequences=options, labels=torch.tensor([1, 0]))
-        torch.testing.assert_close(mine.logits, theirs.logits, **TOLERANCE)
-        torch.testing.assert_close(mine.loss_sum / mine.total, theirs.loss, **TOLERANCE)
+        torch.testing.assert_close([mine.logits, mine.loss_sum / mine.total], [theirs.logits, theirs.loss], **TOLERANCE)
     assert model(**padded()).logits.shape == (1, 4)
 
 
@@ -117,19 +115,11 @@ def test_token_classification(tmp_path):
     in_rows = torch.tensor([text * max(LENGTHS) + place for text, place in tokens])
     for inputs in ({**padded(), "token_positions": in_rows}, {**rows, "cls_positions": CLS, "token_positions": flat}):
         mine = model(**inputs, labels=wanted)
-        torch.testing.assert_close(mine.logits, expected, **TOLERANCE)
-        torch.testing.assert_close(mine.loss_sum / mine.total, theirs.loss, **TOLERANCE)
+        torch.testing.assert_close([mine.logits, mine.loss_sum / mine.total], [expected, theirs.loss], **TOLERANCE)
         assert mine.total == 4
     everywhere = model(**padded())
     assert everywhere.loss_sum is None
     torch.testing.assert_close(everywhere.logits[in_rows], expected, **TOLERANCE)
-
-
-def window_positions(places: list[tuple[int, int]], size: int) -> Tensor:
-    positions = torch.full((len(LENGTHS), max(LENGTHS)), -1)
-    for index, (row, start) in enumerate(places):
-        positions[index, : LENGTHS[index]] = row * size + start + torch.arange(LENGTHS[index])
-    return positions
 
 
 def test_plain_spans(tmp_path):
@@ -139,13 +129,15 @@ def test_plain_spans(tmp_path):
     other = reference(transformers.AlbertForQuestionAnswering, model, tmp_path)
     theirs = other(**padded(), start_positions=starts, end_positions=ends)
     mine = model(**padded(), start_positions=starts, end_positions=ends)
-    torch.testing.assert_close(mine.start_logits, theirs.start_logits, **TOLERANCE)
-    torch.testing.assert_close(mine.end_logits, theirs.end_logits, **TOLERANCE)
-    torch.testing.assert_close(mine.loss_sum / mine.total, theirs.loss, **TOLERANCE)
+    found = [mine.start_logits, mine.end_logits, mine.loss_sum / mine.total]
+    torch.testing.assert_close(found, [theirs.start_logits, theirs.end_logits, theirs.loss], **TOLERANCE)
 
     rows, places = packed(padded())
     allowed = (torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]).long()
-    found = model(**rows, window_positions=window_positions(places, 48), allowed=allowed)
+    positions = torch.full((len(LENGTHS), max(LENGTHS)), -1)
+    for index, (row, start) in enumerate(places):
+        positions[index, : LENGTHS[index]] = row * 48 + start + torch.arange(LENGTHS[index])
+    found = model(**rows, window_positions=positions, allowed=allowed)
     used = allowed.bool()
     torch.testing.assert_close(found.start_logits[used], theirs.start_logits[used], **TOLERANCE)
     torch.testing.assert_close(found.end_logits[used], theirs.end_logits[used], **TOLERANCE)
@@ -184,10 +176,8 @@ def test_conditioned_spans_are_those_of_xlnet_s_head(tmp_path):
 
         mine = model(**padded(), allowed=allowed, start_positions=starts, end_positions=ends)
         used = allowed.bool()
-        torch.testing.assert_close(mine.start_logits[used], start_logits[used], **TOLERANCE)
-        torch.testing.assert_close(mine.end_logits[used], end_logits[used], **TOLERANCE)
-        torch.testing.assert_close(mine.null_logits, null, **TOLERANCE)
-        torch.testing.assert_close(mine.loss_sum / mine.total, loss, **TOLERANCE)
+        found = [mine.start_logits[used], mine.end_logits[used], mine.null_logits, mine.loss_sum / mine.total]
+        torch.testing.assert_close(found, [start_logits[used], end_logits[used], null, loss], **TOLERANCE)
 
         # Without labels: a beam of the five best starts, [CLS] not among them, and the ends after each.
         found = model(**padded(), allowed=allowed)

@@ -15,8 +15,8 @@ import re
 
 from data_prep.wikitext.markers import EQUALS, PIPE, REMOVED, UNKNOWN_AMOUNT, escape_markup
 from data_prep.wikitext.site import ENGLISH_SITE, Site, read_table, template_name
-from data_prep.wikitext.templates.arguments import RENDERERS, Arguments, names
-from data_prep.wikitext.templates.functions import find_unit
+from data_prep.wikitext.templates import functions
+from data_prep.wikitext.templates.arguments import Arguments, names
 
 _TABLE = read_table("templates.toml")
 _DROPPED = frozenset(names(_TABLE["dropped"]["names"]))
@@ -64,7 +64,7 @@ def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str
         pattern = _find_pattern(name, arguments)
     if pattern is not None:
         try:
-            text = RENDERERS[pattern[:-2]](arguments) if pattern.endswith("()") else arguments.show(pattern)
+            text = getattr(functions, pattern[:-2])(arguments) if pattern.endswith("()") else arguments.show(pattern)
             return text or REMOVED
         # The template itself would report an error for such arguments. It is removed like an unknown one.
         except (LookupError, ValueError, ArithmeticError):
@@ -95,7 +95,7 @@ def _show_unknown(arguments: Arguments, before: str) -> str:
         return words
     if second.replace(".", "").isdecimal():  # a date or a calculation
         return REMOVED
-    unit = find_unit(second)
+    unit = functions.find_unit(second)
     return f"{words} {unit.symbol}" if unit else words
 
 

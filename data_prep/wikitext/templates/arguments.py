@@ -1,8 +1,7 @@
-"""The arguments of a template, and patterns and functions that say what a template shows of them."""
+"""The arguments of a template, and patterns that say what a template shows of them."""
 
 import contextlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from data_prep.wikitext.site import ENGLISH_SITE, Site, grouped
@@ -51,10 +50,6 @@ class Arguments:
             return self.named.get(key) or default
         return (self.positional[key] if key < len(self.positional) else "") or default
 
-    def join(self, separator: str, count: int | None = None) -> str:
-        """Joins the first `count` positional arguments that are not empty; None: all of them."""
-        return separator.join(filter(None, self.positional[:count]))
-
     def number(self, text: str) -> str:
         """Returns a number with its digits in groups, as the page's language writes it."""
         return grouped(text, self.site.numbers)
@@ -69,7 +64,7 @@ class Arguments:
 
     def _fill(self, match: re.Match[str]) -> str:
         if match["separator"] is not None:
-            value = self.join(match["separator"])
+            value = match["separator"].join(filter(None, self.positional))
         else:
             value = next(filter(None, map(self._value, match["keys"].split(","))), "")
         if not value and "?" not in match["options"]:
@@ -86,17 +81,6 @@ class Arguments:
         if key == "-1":
             return self.positional[-1] if self.positional else ""
         return self.get(int(key) - 1 if key.isdecimal() else key)
-
-
-Renderer = Callable[[Arguments], str]
-"""Returns what a reader sees of a template. LookupError, ValueError, ArithmeticError: the arguments are wrong."""
-RENDERERS: dict[str, Renderer] = {}  # the functions that `templates.toml` and `languages.toml` name, by their names
-
-
-def renders(function: Renderer) -> Renderer:
-    """Lets `templates.toml` and `languages.toml` name a function, as "name()"."""
-    RENDERERS[function.__name__] = function
-    return function
 
 
 def names(text: str) -> list[str]:

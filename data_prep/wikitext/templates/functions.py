@@ -1,5 +1,8 @@
 """Functions of templates: quantities, dates, chemistry, foreign words and pronunciation.
 
+`templates.toml` and `languages.toml` name them, as "name()". Such a function returns what a reader sees of a template.
+LookupError, ValueError, ArithmeticError: the arguments are wrong.
+
 Of {{convert}}, the quantity is shown as it was measured. The value that the template computes in another unit is left
 out; the sentence is complete without it.
 """
@@ -11,7 +14,7 @@ from typing import NamedTuple
 from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED, UNKNOWN_AMOUNT
 from data_prep.wikitext.site import read_table
 from data_prep.wikitext.tags import script
-from data_prep.wikitext.templates.arguments import Arguments, names, renders
+from data_prep.wikitext.templates.arguments import Arguments, names
 
 _TABLE = read_table("templates.toml")
 _NUMBER = re.compile(r"[-+−–]?(?:\d[\d,]*\.?\d*|\.\d+)|[-+−–]?(?:\d+[+ ])?\d+//?\d+")
@@ -55,7 +58,6 @@ def find_unit(code: str) -> UnitName | None:
     return _CASE_SENSITIVE_UNITS.get(code) or _UNITS.get(code.replace("²", "2").replace("³", "3").lower())
 
 
-@renders
 def convert(arguments: Arguments) -> str:
     """Returns a quantity in words; on pages in other languages than English, with the symbol of its unit.
 
@@ -109,7 +111,6 @@ def _quantity(number: str, code: str, is_short: bool, is_adjective: bool) -> str
     return f"{number} {unit.singular if is_single and not large else unit.plural}"
 
 
-@renders
 def quantity(arguments: Arguments) -> str:
     """{{unité|1234.5|km}} "1 234,5 km", {{unité|5|m|2}} "5 m²", {{unité|3|m||s|-1}} "3 m s^-1"."""
     text = arguments.number(arguments[0])
@@ -123,7 +124,6 @@ def quantity(arguments: Arguments) -> str:
     return text
 
 
-@renders
 def value(arguments: Arguments) -> str:
     """{{val|6.241|e=18|u=C}} "6.241×10^18 C"; {{val|1.5|0.1|u=m}} "1.5±0.1 m"."""
     text, *others = [arguments.number(part) for part in arguments.positional if part]
@@ -135,7 +135,6 @@ def value(arguments: Arguments) -> str:
     return f"{arguments.get('p')}{text}{arguments.get('s')}"
 
 
-@renders
 def coordinates(arguments: Arguments) -> str:
     """{{coord|13|19|N|169|9|W}} "13°19′N 169°9′W" in the text; REMOVED if it is shown beside the title."""
     if arguments.get("display", "inline").strip() in ("title", "t"):
@@ -150,7 +149,6 @@ def coordinates(arguments: Arguments) -> str:
     return text.strip()
 
 
-@renders
 def music(arguments: Arguments) -> str:
     """{{music|flat}} "♭", {{music|time|3|4}} "3/4"; UNKNOWN_AMOUNT for the signs of notes and the like."""
     if arguments[0] == "time":
@@ -171,7 +169,6 @@ def format_date(year: str, month: str, day: str, day_first: bool) -> str:
     return f"{day} {month} {year}".strip() if day_first else f"{month} {day}, {year}".strip(" ,")
 
 
-@renders
 def date_in_words(arguments: Arguments) -> str:
     """{{start date|1990|1|2|df=y}}, {{birth date and age|...}}, {{date|1990-01-02|mdy}}, ...: the date in words."""
     if iso := _ISO.fullmatch(arguments[0]):
@@ -179,7 +176,6 @@ def date_in_words(arguments: Arguments) -> str:
     return format_date(arguments[0], arguments.get(1), arguments.get(2), bool(arguments.get("df")))
 
 
-@renders
 def as_of(arguments: Arguments) -> str:
     """{{as of|2014|6|lc=y}} "as of June 2014"; {{as of|2014|alt=in 2014|post=,}} "in 2014,"."""
     if words := arguments.get("alt"):
@@ -191,19 +187,16 @@ def as_of(arguments: Arguments) -> str:
     return f"{lead if arguments.get('lc') else lead.capitalize()} {shown}{arguments.get('post')}"
 
 
-@renders
 def recording(arguments: Arguments) -> str:
     """{{audio|A.ogg|words}}: the words, unless they only ask to listen."""
     return REMOVED if arguments.get(1).lower() in _LISTEN else arguments.get(1)
 
 
-@renders
 def formula(arguments: Arguments) -> str:
     """{{chem2|SO4(2-)}} "SO4^2-"."""
     return re.sub(r"\((\d*[-+−])\)", r"^\1", "".join(arguments.positional))
 
 
-@renders
 def atoms(arguments: Arguments) -> str:
     """{{chem|C|2|H|6|O}} "C2H6O", {{chem|SO|4|2-}} "SO4^2-": symbols and counts joined, charges as superscripts."""
     text = ""
@@ -213,7 +206,6 @@ def atoms(arguments: Arguments) -> str:
     return text
 
 
-@renders
 def interlanguage_link(arguments: Arguments) -> str:
     """{{ill|Title|de|Titel|lt=words}}, or the older {{ill|de|Titel|Title}}."""
     if shown := arguments.get("lt"):
@@ -222,13 +214,11 @@ def interlanguage_link(arguments: Arguments) -> str:
     return (arguments.get(2) or arguments[1]) if is_old_order else arguments[0]
 
 
-@renders
 def misspelt(arguments: Arguments) -> str:
     """{{sic|teh}} shows the misspelt words; without words it is a remark to readers."""
     return " ".join(part for part in arguments.positional[:2] if part and part != "hide") or REMOVED
 
 
-@renders
 def language(arguments: Arguments) -> str:
     """{{lang-ru|Москва|Moskva|Moscow}} and {{langx|ru|...}}: "Russian: Москва, Moskva, lit. 'Moscow'".
 
@@ -247,7 +237,6 @@ def language(arguments: Arguments) -> str:
     return f"{name}: {text}" if name and arguments.get("label") != "none" else text
 
 
-@renders
 def pronunciation(arguments: Arguments) -> str:
     """{{IPA-fr|mo|lang}} "[mo]", {{IPAc-en|m|oʊ}} "/moʊ/", {{IPA|/mo/}} "/mo/"; `repair` decides whether they stay."""
     sounds = arguments.positional

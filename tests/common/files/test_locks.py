@@ -1,10 +1,9 @@
-"""One command at a time on one output: the second waits, or says who works there."""
+"""One command at a time on one output: the second waits (test_outputs.py), or says who works there."""
 
 import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -50,23 +49,6 @@ def test_a_killed_holder_is_in_nobodys_way(tmp_path: Path, other: subprocess.Pop
     with locks.holding(lock, Path("out")):
         assert lock.read_text() == f"{socket.gethostname()} {os.getpid()}\n"
     assert not lock.exists()
-
-
-def test_one_that_waits_comes_next(tmp_path: Path, other: subprocess.Popen[str]) -> None:
-    held = threading.Event()
-
-    def wait() -> None:
-        with locks.holding(tmp_path / "dir" / ".lock", Path("out"), seconds=60):
-            held.set()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    assert not held.is_set()
-    assert other.stdin is not None
-    other.stdin.write("\n")
-    other.stdin.flush()
-    thread.join()
-    assert held.is_set()
 
 
 def test_a_lock_that_comes_and_goes_is_one(tmp_path: Path) -> None:

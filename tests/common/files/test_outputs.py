@@ -61,9 +61,7 @@ def test_the_old_directory_stands_until_the_new_one_is_whole(tmp_path: Path) -> 
     ("command", "source", "fault"),
     [("other", "a", "was made by tool"), ("tool", "b", "was made from a, not from b"), ("tool", "a", "")],
 )
-def test_only_the_same_command_from_the_same_source_replaces(
-    tmp_path: Path, command: str, source: str, fault: str
-) -> None:
+def test_only_the_same_command_from_the_same_source_replaces(tmp_path, command, source, fault):
     write(tmp_path / "out", "x")
     if fault:
         with pytest.raises(UserError, match=f"{fault}; move it away, or choose another place, or give --overwrite$"):

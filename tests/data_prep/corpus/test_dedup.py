@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
+from data_prep import mpi
 from data_prep.__main__ import main
 from data_prep.corpus import dedup, fingerprints, work_units
 from data_prep.corpus.documents import Document
 from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
-from data_prep.mpi import executor
 from data_prep.text.sentences import split_sentences
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
@@ -64,9 +64,7 @@ NEAR_TRAIN |= {"edition-of-5": "a-5", "edition-of-6": "held-edition-of-6"}
 
 
 @pytest.mark.slow
-def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(directories, vocabulary_file, tmp_path, capsys):
     out, expected = tmp_path / "set", NEAR_TRAIN
     main(command(directories, vocabulary_file, out, "--dedup", "near"))
     assert removed_of(out) == expected
@@ -114,9 +112,7 @@ def test_which_of_a_group_stays() -> None:
 
 
 @pytest.mark.slow
-def test_duplicates_of_other_shards_documents_go(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
-) -> None:
+def test_duplicates_of_other_shards_documents_go(directories, vocabulary_file, tmp_path):
     first, second = directories
     flags = ("--dedup", "near", "--against", str(first))
     main(command((second,), vocabulary_file, tmp_path / "set", *flags))
@@ -130,9 +126,7 @@ def test_duplicates_of_other_shards_documents_go(
 
 
 @pytest.mark.slow
-def test_parts_and_interruptions_do_not_show(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_and_interruptions_do_not_show(directories, vocabulary_file, tmp_path, monkeypatch):
     monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 30_000)
     main(command(directories, vocabulary_file, tmp_path / "alone", "--dedup", "exact"))
     assert removed_of(tmp_path / "alone") == EXACT_TRAIN
@@ -144,7 +138,7 @@ def test_parts_and_interruptions_do_not_show(
         (dedup, "write_array", 2),
         (dedup, "equal_pairs", 1),
         (manifests, "write_manifest", 0),
-        (executor, "end_job", 0),
+        (mpi, "end_job", 0),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupted(getattr(module, name), calls))

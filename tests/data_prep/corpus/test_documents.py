@@ -63,9 +63,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         (3, r"has files\.0\.name = 3, which should be a valid string"),
     ],
 )
-def test_manifests_that_name_other_files_are_refused(
-    shard_directory: Path, documents_directory: Path, tmp_path: Path, name: object, message: str
-) -> None:
+def test_manifests_that_name_other_files_are_refused(shard_directory, documents_directory, tmp_path, name, message):
     for source, manifest, read in (
         (shard_directory, manifests.MANIFEST, manifests.read_manifest),
         (documents_directory, d.MANIFEST, d.read_manifest),

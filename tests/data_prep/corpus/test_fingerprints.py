@@ -21,10 +21,6 @@ def jaccard(first: str, second: str) -> float:
     return len(shingles[0] & shingles[1]) / len(shingles[0] | shingles[1])
 
 
-def similarity(taken: fingerprints.Fingerprints, first: int, second: int) -> float:
-    return float((taken.values[first] == taken.values[second]).mean())
-
-
 def are_same(taken: fingerprints.Fingerprints, first: int, second: int) -> bool:
     pair = [[first, second]]
     return bool(same(taken.values[pair], taken.sizes[pair])[0])
@@ -67,7 +63,8 @@ def test_the_similarity_is_that_of_the_sets_of_shingles() -> None:
     for first, second in itertools.combinations(range(len(texts)), 2):
         expected = jaccard(texts[first], texts[second])
         # Four standard errors of a share of 126, and what 16 bits agree by chance.
-        assert abs(similarity(taken, first, second) - expected) < 4 * (max(expected, 0.02) / 126) ** 0.5
+        found = (taken.values[first] == taken.values[second]).mean()
+        assert abs(found - expected) < 4 * (max(expected, 0.02) / 126) ** 0.5
 
 
 def test_keys_agree_where_all_values_of_a_band_do() -> None:

@@ -89,9 +89,7 @@ def test_a_few_words_of_a_held_out_document_make_no_book_similar() -> None:
     assert overlaps.most_similar(overlaps.Index.of(["too short for a run"]), [book, line]) == {}
 
 
-def test_held_out_text_is_clean_by_default(
-    vocabulary_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_held_out_text_is_clean_by_default(vocabulary_file, tmp_path, capsys):
     """Editions, copies and parts, in both directions, in two directories; other documents keep their pairs."""
     long, short, novel = text_of(1, 200), text_of(2, 12), corpora.make_sentences(400, 3)
     held_out = [Document("long", "", long), Document("short", "", short), Document("part", "", " ".join(novel[:60]))]

@@ -12,14 +12,12 @@ from tests.data_prep import corpora
 
 
 @pytest.mark.parametrize("least", [10_000, 1 << 30])
-def test_units_hold_every_document_once_in_order(
-    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
-) -> None:
+def test_units_hold_every_document_once_in_order(documents_directory, tmp_path, monkeypatch, least):
     monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", least)
     copy = shutil.copytree(documents_directory, tmp_path / "copy")
     corpus = work_units.open_corpus([documents_directory, copy], "train")
     texts = [document.text for document in corpora.read_documents([documents_directory])]
-    assert [text for unit in corpus.units for text in work_units.read_texts(unit)] == texts + texts
+    assert [text for unit in corpus.units for text in work_units.read_column(unit, "text")] == texts + texts
     first = 0
     for unit in corpus.units:
         assert unit.first_document == first
@@ -31,7 +29,7 @@ def test_units_hold_every_document_once_in_order(
 def test_units_are_about_equal(documents_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 40_000)
     corpus = work_units.open_corpus([documents_directory], "train")
-    sizes = [sum(len(text.encode()) for text in work_units.read_texts(unit)) for unit in corpus.units]
+    sizes = [sum(len(text.encode()) for text in work_units.read_column(unit, "text")) for unit in corpus.units]
     assert len(sizes) > 5
     assert max(sizes) < 2 * 40_000
     assert min(sizes[:-1]) > 40_000 / 2  # the last one is what was left
@@ -60,7 +58,7 @@ def test_missing_empty_and_damaged_corpora(tmp_path: Path) -> None:
     content[4:200] = b"\xff" * 196  # damaged while the job runs; the footer stays readable
     part.write_bytes(content)
     with pytest.raises(UserError, match=r"train-00000\.parquet cannot be read"):
-        list(work_units.read_texts(corpus.units[0]))
+        list(work_units.read_column(corpus.units[0], "text"))
 
 
 def test_texts_that_repeat_count_as_often_as_they_stand_there(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Segment pairs: every token once, bounds, the distributions of random lengths and cuts; and how rows are packed."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,13 +13,13 @@ from data_prep.format.pairs import Pairs, Parts, divide, make_pairs, max_pairs, 
 documents_strategy = st.lists(st.lists(st.integers(0, 200), max_size=40), max_size=8)
 
 
-def pairs_of(documents: list[list[int]], first_document: int = 0, **options: float) -> Pairs:
+def pairs_of(documents: list[list[int]], first_document: int = 0, **options: Any) -> Pairs:
     settings_used = {"max_seq_length": 64, "short_probability": 0.1, "min_tokens": 1, "seed": 0} | options
     return make_pairs(
         np.array([n for document in documents for n in document], np.int64),
         np.array([len(document) for document in documents], np.int64),
         first_document,
-        **settings_used,  # type: ignore[arg-type]
+        **settings_used,
     )
 
 
@@ -28,9 +31,7 @@ def pairs_of(documents: list[list[int]], first_document: int = 0, **options: flo
     seed=st.integers(0, 2**63 - 1),
 )
 @settings(max_examples=300, deadline=None)
-def test_every_token_of_every_kept_document_is_in_exactly_one_pair_in_order(
-    documents: list[list[int]], max_seq_length: int, short_probability: float, min_tokens: int, seed: int
-) -> None:
+def test_every_kept_token_is_in_one_pair_in_order(documents, max_seq_length, short_probability, min_tokens, seed):
     pairs = pairs_of(
         documents, max_seq_length=max_seq_length, short_probability=short_probability, min_tokens=min_tokens, seed=seed
     )
@@ -77,41 +78,39 @@ class Scripted:
         return np.array(self.first + [0.9, 0.5, 0.5, 0.75] * (count // 4 - 1))
 
 
-def stops_of(
-    boundaries: list[int], words: list[int] | None = None, first: float = 0.9
-) -> tuple[list[int], list[float]]:
+@pytest.mark.parametrize(
+    ("boundaries", "first", "words", "stops"),
+    [
+        # Capacity 10, sentences of 4: a span ends at 10, inside the third sentence, and hands the rest to the next one.
+        (range(0, 25, 4), 0.9, None, [10, 20, 24]),
+        # A divided span leaves two sentences on both sides. Of one token: 0-10 is divided at 2 + int(0.5 * 7) = 5.
+        (range(25), 0.05, None, [5, 10, 20, 24]),
+        # Sentences of 3: no place in 0-10 has two on both sides. Of 2, one place has.
+        (range(0, 31, 3), 0.05, None, [10]),
+        ([0, 2, 4, 6, 8, *range(12, 21, 2)], 0.05, None, [4, 10]),
+        # The last two share what is left. After 10, 11 tokens are left. 10 and 1 would leave one alone; the cut is one
+        # of 19 to 12: 19 - int(0.5 * 8).
+        (range(22), 0.9, None, [10, 15, 21]),
+        # Three sentences are left: no cut gives both two.
+        ([*range(11), 14, 18, 21], 0.9, None, [10, 20, 21]),
+        # A span ends earlier if the next one would have no partner: from 10, 16-18 is its only whole sentence. From 8,
+        # 9, 6 or 4 it has two: number int(0.5 * 4).
+        ([0, 2, 4, 6, 9, 16, 18, 40, 42], 0.9, None, [6, 16]),
+        # No place has two on both sides.
+        ([0, 4, 9, 18, 30, 40], 0.9, None, [10]),
+        # Spans begin at words. Where none begins inside the span, it stays as long as it can be.
+        (range(0, 25, 4), 0.9, [0, 4, 8, 12, 16, 17, 20], [8, 16, 24]),
+        ([0, 40], 0.9, [0], [10, 20, 30, 40]),
+    ],
+)
+def test_where_spans_end(boundaries: Sequence[int], first: float, words: list[int] | None, stops: list[int]) -> None:
     """Spans of capacity 10 over the sentences between `boundaries`; words begin at `words`, or everywhere."""
     end = boundaries[-1]
     begins = np.isin(np.arange(end + 1), [*(range(end) if words is None else words), end])
-    generator = Scripted([first, 0.5, 0.5, 0.25])
-    return span_stops(0, end, boundaries, begins.tobytes(), 10, 0.1, generator)  # type: ignore[arg-type]
-
-
-def test_a_full_span_hands_what_it_cannot_hold_to_the_next_one() -> None:
-    # Capacity 10, sentences of 4: a span ends at 10, inside the third sentence, and so on.
-    assert stops_of(list(range(0, 25, 4))) == ([10, 20, 24], [0.25, 0.75, 0.75])
-
-
-def test_a_divided_span_leaves_two_sentences_on_both_sides() -> None:
-    # Sentences of one token: 0-10 is divided at 2 + int(0.5 * 7) = 5, one of 2 to 8.
-    assert stops_of(list(range(25)), first=0.05) == ([5, 10, 20, 24], [0.25, 0.75, 0.75, 0.75])
-    # Sentences of 3: no place in 0-10 has two on both sides. Of 2, one place has.
-    assert stops_of(list(range(0, 31, 3)), first=0.05)[0][0] == 10
-    assert stops_of([0, 2, 4, 6, 8, *range(12, 21, 2)], first=0.05)[0][:2] == [4, 10]
-
-
-def test_the_last_two_spans_share_what_is_left() -> None:
-    # After 10, 11 tokens are left. 10 and 1 would leave one alone; the cut is one of 19 to 12: 19 - int(0.5 * 8).
-    assert stops_of(list(range(22)))[0] == [10, 15, 21]
-    # Three sentences are left: no cut gives both two.
-    assert stops_of([*range(11), 14, 18, 21])[0] == [10, 20, 21]
-
-
-def test_a_span_ends_earlier_if_the_next_one_would_have_no_partner() -> None:
-    # From 10, 16-18 is the only whole sentence of the next span. From 8, 9, 6 or 4 it has two: number int(0.5 * 4).
-    assert stops_of([0, 2, 4, 6, 9, 16, 18, 40, 42])[0][:2] == [6, 16]
-    # No place has two on both sides.
-    assert stops_of([0, 4, 9, 18, 30, 40])[0][0] == 10
+    generator: Any = Scripted([first, 0.5, 0.5, 0.25])
+    found, cuts = span_stops(0, end, list(boundaries), begins.tobytes(), 10, 0.1, generator)
+    assert found[: len(stops)] == stops
+    assert cuts == [0.25] + [0.75] * (len(found) - 1)
 
 
 def test_half_of_the_sections_are_cut_from_their_end() -> None:
@@ -124,20 +123,10 @@ def test_half_of_the_sections_are_cut_from_their_end() -> None:
 
 
 def test_spans_begin_at_words() -> None:
-    assert stops_of(list(range(0, 25, 4)), words=[0, 4, 8, 12, 16, 17, 20])[0] == [8, 16, 24]
-    # Where no word begins inside the span, it stays as long as it can be.
-    assert stops_of([0, 40], words=[0])[0] == [10, 20, 30, 40]
     document = [5, 9, 30, 14] * 50
     begins = np.random.default_rng(0).random(sum(document)) < 0.6
     begins[np.cumsum([0, *document[:-1]])] = True
-    pairs = make_pairs(
-        *(np.array(document), np.array([len(document)]), 0),
-        max_seq_length=64,
-        short_probability=0.3,
-        min_tokens=1,
-        seed=0,
-        begins_word=begins,
-    )
+    pairs = pairs_of([document], short_probability=0.3, begins_word=begins)
     assert begins[pairs.starts].all()
     assert pairs.parts.total().sum() == sum(document)
 
@@ -177,19 +166,10 @@ def test_a_documents_cuts_do_not_depend_on_its_company_if_words_go_on() -> None:
     ends = np.cumsum([sum(document) for document in documents])
     begins_word = np.random.default_rng(0).random(ends[-1]) < 0.5  # documents and sentences begin inside a word, too
 
-    def cut(some: list[list[int]], first: int, begins: np.ndarray) -> Pairs:
-        return make_pairs(
-            *(np.array([n for document in some for n in document]), np.array(list(map(len, some))), first),
-            max_seq_length=19,
-            short_probability=0.3,
-            min_tokens=1,
-            seed=0,
-            begins_word=begins,
-        )
-
-    together = cut(documents, 0, begins_word)
+    options: dict[str, Any] = {"max_seq_length": 19, "short_probability": 0.3}
+    together = pairs_of(documents, begins_word=begins_word, **options)
     for number, (document, begins) in enumerate(zip(documents, np.split(begins_word, ends[:-1]))):
-        alone = cut([document], number, begins)
+        alone = pairs_of([document], number, begins_word=begins, **options)
         assert alone.parts.total().tolist() == together.parts.total()[together.documents == number].tolist()
 
 
@@ -231,9 +211,7 @@ def best_fit_decreasing(costs: list[int], capacity: int) -> list[int]:
 
 @given(costs=st.lists(st.integers(3, 64), max_size=150), max_pairs_in_row=st.sampled_from([1, 4, 150]))
 @settings(max_examples=200, deadline=None)
-def test_it_is_best_fit_decreasing_and_rows_are_numbered_by_their_first_pair(
-    costs: list[int], max_pairs_in_row: int
-) -> None:
+def test_it_is_best_fit_decreasing_and_rows_are_numbered_by_their_first_pair(costs, max_pairs_in_row):
     rows = pack(np.array(costs, np.int64), 64, max_pairs_in_row)
     assert len(rows) == len(costs)
     sums = np.bincount(rows, weights=costs).astype(int).tolist()

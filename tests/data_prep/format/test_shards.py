@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,14 +23,9 @@ from data_prep.format.pairs import Parts
 
 def write_two_rows(path: Path) -> manifests.ShardFile:
     """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70,000 (0, 1, 1, 0)."""
-    return shards.write_shard(
-        path,
-        tokens=np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16),
-        tokens_per_row=np.array([6, 2]),
-        parts=Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0])),
-        documents=np.array([7, 8, 70_000]),
-        pairs_per_row=np.array([2, 1]),
-    )
+    tokens = np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16)
+    parts = Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0]))
+    return shards.write_shard(path, shards.ShardRows(tokens, parts, np.array([7, 8, 70_000]), np.array([2, 1])))
 
 
 def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) -> None:
@@ -86,32 +82,36 @@ def test_a_copy_reads_the_same(shard_directory: Path) -> None:
     assert len(copied) < 10_000  # not the rows themselves
 
 
-def test_missing_and_truncated_files_are_named(copy: Path) -> None:
-    path = copy / "shard-00001.arrow"
-    for damage in (lambda: os.truncate(path, 100), path.unlink):
-        damage()
-        with pytest.raises(UserError, match=r"shard-00001\.arrow is missing or does not have \d+ bytes"):
-            shards.open_shards(copy)
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "damage", "message"),
     [
-        (lambda content: json.dumps(content | {"max_seq_length": 128}), r"manifest\.json is damaged"),
-        (lambda content: json.dumps(content | {"format_version": 1}), "format version 1"),
-        (lambda _: '{"xxh3_128": 1', r"manifest\.json is no valid JSON"),
-        (lambda _: "{}", "format version None"),
+        ("shard-00001.arrow", lambda path: os.truncate(path, 100), "is missing or does not have [0-9]+ bytes"),
+        ("shard-00001.arrow", Path.unlink, "is missing or does not have [0-9]+ bytes"),
+        ("manifest.json", lambda path: change(path, max_seq_length=128), "is damaged"),
+        ("manifest.json", lambda path: change(path, format_version=1), "has format version 1"),
+        ("manifest.json", lambda path: path.write_text('{"xxh3_128": 1'), "is no valid JSON"),
+        ("manifest.json", lambda path: path.write_text("{}"), "has format version None"),
     ],
 )
-def test_a_changed_manifest_is_found(copy: Path, damage: Callable[[dict], str], message: str) -> None:
-    path = copy / "manifest.json"
-    path.write_text(damage(json.loads(path.read_text())))
-    with pytest.raises(UserError, match=message):
+def test_damage_is_named_when_a_set_is_opened(copy: Path, name: str, damage: Callable, message: str) -> None:
+    damage(copy / name)
+    with pytest.raises(UserError, match=rf"{re.escape(name)} {message}"):
         shards.open_shards(copy)
+
+
+def change(manifest: Path, **fields: int) -> None:
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | fields))
 
 
 def lists(*values: list[int], kind: pa.DataType | None = None) -> pa.Array:
     return pa.array(values, pa.list_(kind or pa.uint16()))
+
+
+def write_columns(path: Path, columns: list[pa.Array]) -> None:
+    fields = zip(shards.SCHEMA.names, columns)
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in fields])
+    with pa.ipc.new_stream(str(path), schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
@@ -122,6 +122,9 @@ def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
     with pytest.raises(UserError, match=r"shard-00001\.arrow cannot be read as a shard .*verify"):
         rows.row(rows.manifest.shards()[0].rows)
     right = [lists([5, 6], [7]), *[lists([1], [1])] * 4, lists([0], [1], kind=pa.uint32())]
+    write_columns(path, right)
+    with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):  # whose parts have four tokens
+        shards.read_checked(path, 2, rows.manifest)
     for columns, count, message in (
         (right, 2, None),
         (right, 3, "other columns than a shard, or not 3 rows"),
@@ -129,10 +132,7 @@ def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
         ([right[0], lists([1, 1], []), *right[2:]], 2, "offsets that do not fit its columns"),
         ([lists([5, None], [7]), *right[1:]], 2, "offsets that do not fit its columns"),
     ):
-        kinds = [column.type for column in columns]
-        schema = pa.schema([pa.field(n, kind, nullable=False) for n, kind in zip(shards.SCHEMA.names, kinds)])
-        with pa.ipc.new_stream(str(path), schema) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        write_columns(path, columns)
         with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
             shards.map_shard(path, count)
 
@@ -170,9 +170,7 @@ def limited(manifest: manifests.ShardManifest, name: str, limit: int) -> manifes
         ("documents", lambda row: int(row.documents.max()) + 1),
     ],
 )
-def test_rows_beyond_a_limit_of_the_manifest_are_named(
-    shard_directory: Path, limit: str, measure: Callable[[shards.ShardRows], int]
-) -> None:
+def test_rows_beyond_a_limit_of_the_manifest_are_named(shard_directory, limit, measure):
     rows = shards.open_shards(shard_directory)
     file = rows.manifest.shards()[0]
     sizes = [measure(row) for row in rows]
@@ -186,15 +184,9 @@ def test_rows_beyond_a_limit_of_the_manifest_are_named(
     shards.read_checked(path, file.rows, limited(rows.manifest, limit, max(sizes)))
 
 
-def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path, shard_directory: Path) -> None:
+def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")
     with pytest.raises(UserError, match=r"a cannot be read as a shard .*is no regular file"):
         shards.map_shard(tmp_path / "a", 1)
     with pytest.raises(UserError, match="is no regular file"), opened_part(tmp_path / "a"):
         pass
-    # Nor are rows whose parts are not their tokens those of a shard.
-    one, path = np.array([1, 1, 1]), tmp_path / "shard-00000.arrow"
-    parts = Parts(one, one, 0 * one, 0 * one)
-    shards.write_shard(path, np.full(6, 9, np.uint16), np.array([3, 3]), parts, one, np.array([1, 2]))
-    with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):
-        shards.read_checked(path, 2, manifests.read_manifest(shard_directory))

@@ -80,10 +80,3 @@ def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.Captur
         main([*command, "--out", str(tmp_path / "german")])
     main([*command[:3], str(japanese), *command[3:], "--out", str(tmp_path / "both")])
     assert open_shards(tmp_path / "both").manifest.language == "en,ja"
-
-
-def test_what_is_no_code_of_a_language(documents_directory: Path, tmp_path: Path) -> None:
-    out = tmp_path / "a.model"
-    with pytest.raises(UserError, match=r"--language .* is not the code of a language; give one such as de, ru or zh"):
-        main(["vocab", "--documents", str(documents_directory), "--out", str(out), "--language", "../x"])
-    assert not out.exists()

@@ -62,9 +62,7 @@ def test_the_sentences_of_documents_are_lines(tmp_path: Path, capsys: pytest.Cap
         main(["show", str(tmp_path / "documents"), "--sentences", "--row", "3"])
 
 
-def test_the_counts_are_those_of_the_rows(
-    shard_directory: Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_counts_are_those_of_the_rows(shard_directory, vocabulary, capsys):
     main(["stats", str(shard_directory)])
     lines = capsys.readouterr().out.splitlines()
     found = dict(re.split("  +", line.strip(), maxsplit=1) for line in lines[1:])

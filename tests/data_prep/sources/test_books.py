@@ -1,11 +1,9 @@
-"""Text files of books: every encoding and layout gives the same paragraphs and nothing else."""
+"""Text files of books, those of Project Gutenberg as well: every form gives the same paragraphs and nothing else."""
 
 import gzip
-import lzma
 import textwrap
 import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,8 @@ from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped, books
 from data_prep.sources.books import Books, book_to_prose, is_heading, text_to_prose
-from data_prep.sources.encodings import decode
-from tests.data_prep.sources.test_records import zstd
+from data_prep.sources.opening import decode
+from tests.data_prep.corpora import read_all
 
 BOOKS = tomllib.loads(Path(__file__).with_name("books.toml").read_text(encoding="utf-8"))
 
@@ -93,7 +91,7 @@ def test_a_tree_of_files(tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
     source = Books([tmp_path], unit_bytes=1)
     assert len(source.units) == 4
-    assert [item for unit in source.units for item in source.read(unit)] == [
+    assert read_all(source) == [
         Document("a.txt", "a", "It is one."),
         Document("b/two.TXT", "two", "It is two."),
         Skipped("c.txt", "not a text file"),
@@ -109,13 +107,13 @@ def test_what_is_no_prose_is_skipped(tmp_path: Path, text: str, reason: str) -> 
         Books([tmp_path], 1 << 20)
     (tmp_path / "novel").write_text(text)
     source = Books([tmp_path / "novel"], 1 << 20)
-    (found,) = source.read(source.units[0])
+    (found,) = read_all(source)
     assert found == Skipped("novel", reason) if reason else isinstance(found, Document)
 
 
 def test_the_plays_keep_their_text(sample_corpus: Path) -> None:
     source = Books([sample_corpus / "books"], 16 << 20)
-    plays = {item.id: item.text for unit in source.units for item in source.read(unit) if isinstance(item, Document)}
+    plays = {item.id: item.text for item in read_all(source) if isinstance(item, Document)}
     assert len(plays) == 37
     assert sum(map(len, plays.values())) > 0.95 * sum(source.sizes)
     hamlet = plays["hamlet.txt"]
@@ -124,21 +122,87 @@ def test_the_plays_keep_their_text(sample_corpus: Path) -> None:
     assert not any("Dramatis Person" in text or "PERSONS REPRESENTED" in text for text in plays.values())
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("zst", zstd)])
-def test_compressed_books(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, pack: Callable[[bytes], bytes]
-) -> None:
+def test_compressed_books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other compressions are those of records."""
     content = b"CHAPTER I\n\nIt is told.\n"
-    (tmp_path / f"a.txt.{suffix}").write_bytes(pack(content))
-    (tmp_path / f"b.txt.{suffix}").write_bytes(pack(content * 10_000)[:-9])
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(content * 10_000)[:-9])
     monkeypatch.setattr(books, "MAX_TEXT_BYTES", 1000)
-    (tmp_path / f"c.txt.{suffix}").write_bytes(pack(content * 50))
-    source = Books([tmp_path], 1 << 20)
-    (unit,) = source.units
-    assert list(source.read(unit)) == [
-        Document(f"a.txt.{suffix}", "a", "It is told."),
-        Skipped(f"b.txt.{suffix}", "too long"),
-        Skipped(f"c.txt.{suffix}", "too long"),
-    ]
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(content * 50))
+    source, long = Books([tmp_path], 1 << 20), [Skipped(f"{name}.txt.gz", "too long") for name in "bc"]
+    assert read_all(source) == [Document("a.txt.gz", "a", "It is told."), *long]
     monkeypatch.undo()
-    assert list(source.read(unit))[1] == Skipped(f"b.txt.{suffix}", "damaged")
+    assert read_all(source)[1] == Skipped("b.txt.gz", "damaged")
+
+
+SHORT = "It was so, and the river ran on.\n\nAnd so it stayed for a year."
+LONG = "\n\n".join(["It was so, and the river ran on to the sea as it does."] * 60)
+LICENCE = "\n\n".join(["You may copy it, give it away or re-use it under the terms of the licence."] * 140)
+SMALL = (
+    "***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***\n"
+    f"Why is this here?\n\n{LICENCE}\n\n*END THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n"
+)
+HEAD = (
+    "The Project Gutenberg EBook of A Tale, by X\n\nCopyright laws are changing all over the world.\n\nTitle: A Tale\n"
+)
+START = "*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***"
+END = "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***"
+
+FILES = {
+    "1990s: small print before": f"{HEAD}\n{SMALL}\n\n{{}}\n\n\nEnd of the Project Gutenberg Etext of T\n",
+    "two lines": f"***START OF THIS PROJECT GUTENBERG EBOOK A\nTALE***\n\n{{}}\n\n{END.replace('THE', 'THIS')}\n",
+    "2001: two marks": f"{HEAD}\n{SMALL}\n{START}\n\n{{}}\n\nThe End of the Project Gutenberg EBook of T\n",
+    "2003: small print after": f"{HEAD}\n{START}\n\n{{}}\n\n{END}\n\nThis file should be named x10.txt\n\n{SMALL}",
+    "2003: two ends": f"{HEAD}\n{START}\n\n{{}}\n\nEnd of Project Gutenberg's T\n\n{END}\n\n{SMALL}\n\nMore.\n",
+    "2010: licence after": f"{HEAD}\n{START}\n\n{{}}\n\n{END}\n\n***** This file should be named *****\n\n{LICENCE}\n",
+    "no start": "{}\n\nEnd of the Project Gutenberg EBook of T\n\n" + LICENCE,
+    "German": f"{HEAD}\n{SMALL}\n\n{{}}\n\nEnde dieses Projekt Gutenberg Etextes T\n",
+}
+
+
+@pytest.mark.parametrize("book", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("form", FILES.values(), ids=FILES.keys())
+def test_only_the_book_is_left(form: str, book: str) -> None:
+    assert book_to_prose(form.format(book)).split("\n") == book.split("\n\n")
+
+
+@pytest.mark.parametrize("first", FILES.values(), ids=FILES.keys())
+@pytest.mark.parametrize("second", [form for name, form in FILES.items() if name != "no start"])
+def test_two_works_in_a_file(first: str, second: str) -> None:
+    text = f"{first.format(LONG)}\n\n{second.format(SHORT)}"
+    assert book_to_prose(text).split("\n") == LONG.split("\n\n") + SHORT.split("\n\n")
+
+
+REMARKS = "\n\nOn page 5 a letter was changed.\n\nOn page 6 it was another."
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        *((block, "") for block in (*BOOKS["credits"], "\n\n".join(BOOKS["credits"]))),
+        *(
+            ("", f"\n{title}{REMARKS}")
+            for title in ("Transcriber's Note", "TRANSCRIBER'S NOTES:", "Transcriber’s note")
+        ),
+    ],
+)
+def test_credits_before_a_book_and_remarks_after_it_go(before: str, after: str) -> None:
+    text = f"{HEAD}\n{START}\n\n{before}\n\n\n{LONG}\n\n{after}\n\n{END}\n"
+    assert book_to_prose(text).split("\n") == LONG.split("\n\n")
+
+
+@pytest.mark.parametrize("begin", BOOKS["like_credits"])
+def test_a_book_that_begins_like_credits_stays(begin: str) -> None:
+    assert book_to_prose(f"{START}\n\n{begin}\n\n{SHORT}\n\n{END}\n").split("\n") == [begin, *SHORT.split("\n\n")]
+
+
+def test_a_long_text_after_an_end_is_a_work() -> None:
+    volumes = [LONG * 30, LONG * 40]
+    text = f"{START}\n\n{volumes[0]}\n\nEnd of Project Gutenberg's A Tale, vol. 1\n\n{volumes[1]}\n\n{END}\n{LICENCE}\n"
+    assert book_to_prose(text).split("\n") == [part for volume in volumes for part in volume.split("\n\n")]
+
+
+def test_credits_as_long_as_a_chapter_are_text() -> None:
+    """The search for their end took a time that doubled with each line."""
+    lines = "\n".join(["Produced by the river, it went on and on."] * 60)
+    assert book_to_prose(f"{START}\n{lines}\n\n{SHORT}\n\n{END}\n").startswith("Produced by the river")

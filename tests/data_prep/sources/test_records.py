@@ -22,6 +22,7 @@ from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped, Source
 from data_prep.sources.records import Condition, Fields, Hub, Records
+from tests.data_prep.corpora import read_all
 
 FIELDS = Fields(text="body", id="key", title="name")
 RECORDS: list[dict[str, Any]] = [
@@ -43,8 +44,7 @@ PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstd, ".xz": lzma.compress, 
 
 
 def read(path: Path, fields: Fields = FIELDS, unit_bytes: int = 1 << 20) -> list[Document | Skipped]:
-    source = Records([path], fields, unit_bytes)
-    return [item for unit in source.units for item in source.read(unit)]
+    return read_all(Records([path], fields, unit_bytes))
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -76,9 +76,7 @@ def test_parquet(tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(texts=st.lists(st.text(min_size=1), max_size=12), unit_bytes=st.integers(1, 200), newline=st.booleans())
-def test_every_line_belongs_to_one_unit(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], unit_bytes: int, newline: bool
-) -> None:
+def test_every_line_belongs_to_one_unit(tmp_path_factory, texts, unit_bytes, newline):
     path = tmp_path_factory.mktemp("lines") / "a.jsonl"
     lines = [json.dumps({"text": f"{text} end"}, ensure_ascii=len(text) % 2 == 0) for text in texts]
     path.write_text("\n".join(lines) + ("\n" if newline else ""), encoding="utf-8", errors="surrogatepass")
@@ -117,6 +115,8 @@ SCORED = [
 def test_a_number_is_asked_of_numbers_only_and_true_is_that_of_json(condition: str, value: object, holds: bool) -> None:
     parsed = Condition.parse(condition)
     assert parsed.holds({parsed.field: value}) is holds
+    with pytest.raises(UserError, match="give FIELD>=X"):
+        Condition.parse("score>3")
 
 
 @pytest.mark.parametrize(
@@ -141,22 +141,10 @@ def test_where_keeps_what_satisfies_it(tmp_path: Path, form: str, conditions: li
     if form == "hub":
         lines.unlink()
         source = Hub([str(tmp_path)], None, "train", fields)
-    items = [item for unit in source.units for item in source.read(unit)]
+    items = read_all(source)
     assert [item.text for item in items if isinstance(item, Document)] == [SCORED[number]["text"] for number in kept]
     skipped = [item.reason for item in items if isinstance(item, Skipped)]
     assert skipped == ["left out by --where"] * (len(SCORED) - len(kept))
-
-
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "hub"])
-def test_where_of_no_field_names_those_that_there_are(tmp_path: Path, form: str) -> None:
-    path, fields = tmp_path / f"a.{form}", Fields(where=(Condition.parse("scores>=3"),))
-    pq.write_table(pa.Table.from_pylist(SCORED), tmp_path / "a.parquet")
-    if form == "jsonl":
-        path.write_text(json.dumps(SCORED[0]))
-    with pytest.raises(UserError, match=r"'scores'.* choose --where among text, score, lang, date"):
-        Hub([str(tmp_path)], None, "train", fields) if form == "hub" else Records([path], fields, 1 << 20)
-    with pytest.raises(UserError, match="give FIELD>=X"):
-        Condition.parse("score>3")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -201,6 +189,9 @@ def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str) -> No
         Records([path], Fields(), 1 << 20)
 
 
+SCORES = Fields(where=(Condition.parse("scores>=3"),))
+
+
 @pytest.mark.parametrize(
     ("content", "fields", "fault"),
     [
@@ -208,15 +199,15 @@ def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str) -> No
         ({"page": ["a"]}, Fields(), "0 columns called 'text'; choose --text-field among page"),
         ({"text": ["a"], "page": ["b"]}, Fields(id="no"), "columns called 'no'; choose --id-field among text, page"),
         ({"text": ["a"], "page": ["b"]}, Fields(title="no"), "columns called 'no'; choose --title-field among text"),
+        ({"text": ["a"], "page": ["b"]}, SCORES, "columns called 'scores'; choose --where among text, page"),
+        ('{"text": "a", "score": 1}', SCORES, "no field 'scores'; choose --where among text, score$"),
         ({"text": [1, 2]}, Fields(), r"a\.parquet: column 'text' holds int64, not text"),
         ('{"title": "a"}', FIELDS, r"a\.jsonl, line 1: no field 'body'; choose --text-field among title$"),
         ('{"body": 5, "c": "b"}', FIELDS, "line 1: field 'body' holds no text; choose --text-field among body, c$"),
         ("{}", FIELDS, "line 1: no field 'body'; choose --text-field among other data$"),
     ],
 )
-def test_what_cannot_be_read_and_the_fields_that_there_are_are_named(
-    tmp_path: Path, content: bytes | dict[str, Any] | str, fields: Fields, fault: str
-) -> None:
+def test_what_cannot_be_read_and_the_fields_that_there_are_are_named(tmp_path, content, fields, fault):
     if isinstance(content, str):
         (tmp_path / "a.jsonl").write_text(content)
     elif isinstance(content, bytes):
@@ -241,7 +232,7 @@ def test_an_error_of_the_disk_is_no_damage(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to("/proc/self/mem")  # whose first byte cannot be read
     with pytest.raises(OSError, match="Input/output error"):
-        list(source.read(source.units[0]))
+        read_all(source)
 
 
 def test_a_damaged_page_costs_its_row_group(tmp_path: Path) -> None:
@@ -267,16 +258,14 @@ def test_half_characters_are_joined_or_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_record_without_end_is_skipped_and_never_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
+def test_a_record_without_end_is_skipped_and_never_held(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr("data_prep.sources.opening.MAX_TEXT_BYTES", 1000)
     short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(PACKERS[suffix](short + long + short))
     for unit_bytes in (1 << 20, 1 << 24):
         source = Records([path], Fields(), unit_bytes)
-        found = [item for unit in source.units for item in source.read(unit)]
+        found = read_all(source)
         assert [type(item) for item in found] == [Document, Skipped, Document]
         assert found[1] == Skipped(f"a.jsonl{suffix}:{len(short)}", "too long")
         assert source.consumed == len(short + long + short)
@@ -298,7 +287,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ids_of(source: Hub) -> list[str]:
-    return [item.id for unit in source.units for item in source.read(unit) if isinstance(item, Document)]
+    return [item.id for item in read_all(source) if isinstance(item, Document)]
 
 
 def test_a_local_dataset(dataset: Path) -> None:
@@ -324,6 +313,7 @@ def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytes
         (tmp_path / "none", "train", Fields(), r"cannot read the dataset '.*none'.*check --input"),
         (tmp_path / "a.jsonl", "train", Fields(), "is a file, not a dataset; read it by --source jsonl"),
         (dataset, "tests", Fields(), "Bad split: tests"),
+        (dataset, "train", SCORES, "0 columns called 'scores'; choose --where among page, text"),
         (dataset, "train", Fields(text="body"), "0 columns called 'body'; choose --text-field among page, text"),
     ):
         with pytest.raises(UserError, match=fault):

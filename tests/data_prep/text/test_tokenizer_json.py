@@ -79,9 +79,7 @@ def theirs(directory: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(directory)
 
 
-def test_transformers_training_and_fine_tuning_give_the_same_ids(
-    vocabulary: Vocabulary, theirs: Any, lines: list[str]
-) -> None:
+def test_transformers_training_and_fine_tuning_give_the_same_ids(vocabulary, theirs, lines):
     expected = vocabulary.encode(lines)
     assert not any(SPECIAL_PIECES.are_in(line) for line in lines)
     found = theirs(lines, add_special_tokens=False)["input_ids"]
@@ -99,9 +97,7 @@ def test_transformers_training_and_fine_tuning_give_the_same_ids(
 @given(words=st.lists(st.text("abÀéÉİ019()\"-.–£€'` ΑΣйか中\u00ad\u0301\u0327\u3099", max_size=8), max_size=6))
 @example(words=["e\u0301 a"])
 @example(words=["か\u3099か", "か"])
-def test_any_mixture_gets_the_ids_of_the_training(
-    words: list[str], vocabulary: Vocabulary, tokenizer: Tokenizer
-) -> None:
+def test_any_mixture_gets_the_ids_of_the_training(words, vocabulary, tokenizer):
     text = " ".join(words)
     (expected,) = vocabulary.encode([text])
     assert tokenizer.encode(text, add_special_tokens=False).ids == expected
@@ -117,9 +113,7 @@ PARTS = st.text("abÀé19,.`'(\u0301か中▁\0 \n", max_size=4) | NAMES
 @example(parts=["a▁b ▁ c\0d", "[UNK]", "▁[MASK]▁"])
 @example(parts=["<pad>", "\u0301", "0"])
 @example(parts=["a[MASK]", "''a<pad>``", "b"])
-def test_where_a_model_is_used_the_names_of_special_pieces_are_those_pieces(
-    parts: list[str], vocabulary: Vocabulary, theirs: Any
-) -> None:
+def test_where_a_model_is_used_the_names_of_special_pieces_are_those_pieces(parts, vocabulary, theirs):
     """In the export, in fine-tuning and predictions, and in answers with their offsets."""
     text = "".join(parts)
     expected = theirs(text, add_special_tokens=False)["input_ids"]
@@ -143,9 +137,7 @@ def test_what_a_model_is_pre_trained_on_never_has_special_pieces(parts: list[str
     assert ids.tolist() == Encoder(vocabulary).encode([blanks])[0].tolist()
 
 
-def test_a_model_restored_from_the_tokenizer_gives_these_ids(
-    directory: Path, vocabulary: Vocabulary, lines: list[str]
-) -> None:
+def test_a_model_restored_from_the_tokenizer_gives_these_ids(directory, vocabulary, lines):
     restored = load_vocabulary(directory / "tokenizer.json")
     assert (restored.pieces, restored.normalization) == (vocabulary.pieces, vocabulary.normalization)
     assert restored.encode(lines) == vocabulary.encode(lines)

@@ -59,21 +59,18 @@ def theirs(wordpiece: WordPieceVocabulary, directory: Path) -> Any:
 
 def assert_same_tokens(wordpiece: WordPieceVocabulary, theirs: Any, texts: list[str]) -> None:
     expected = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
-    assert wordpiece.file_ids is not None
-    assert [wordpiece.file_ids[ids].tolist() for ids in wordpiece.encode(texts)] == expected["input_ids"]
+    file_ids, wanted = wordpiece.file_ids, expected["input_ids"]
+    assert file_ids is not None
+    assert [file_ids[ids].tolist() for ids in wordpiece.encode(texts)] == wanted
     ids, counts = Encoder(wordpiece).encode(texts)
-    assert [wordpiece.file_ids[part].tolist() for part in np.split(ids, np.cumsum(counts)[:-1])] == expected[
-        "input_ids"
-    ]
-    for text, ids_there, offsets in zip(texts, expected["input_ids"], expected["offset_mapping"]):
+    assert [file_ids[part].tolist() for part in np.split(ids, np.cumsum(counts)[:-1])] == wanted
+    for text, ids_there, offsets in zip(texts, wanted, expected["offset_mapping"]):
         tokens = OffsetEncoder(wordpiece).encode(text)
-        assert wordpiece.file_ids[tokens.ids].tolist() == ids_there
+        assert file_ids[tokens.ids].tolist() == ids_there
         assert list(zip(tokens.starts.tolist(), tokens.ends.tolist())) == offsets
 
 
-def test_tokens_and_offsets_are_those_of_transformers_in_ten_languages(
-    wordpiece: WordPieceVocabulary, theirs: Any
-) -> None:
+def test_tokens_and_offsets_are_those_of_transformers_in_ten_languages(wordpiece, theirs):
     assert_same_tokens(wordpiece, theirs, [*LANGUAGES, *corpora.make_sentences(50, seed=7), ""])
     known = [ids for ids in wordpiece.encode(LANGUAGES) if UNK_ID not in ids]
     assert len(known) >= 5, "the test has lost its power"
@@ -86,9 +83,7 @@ def test_tokens_of_any_text_are_those_of_transformers(wordpiece: WordPieceVocabu
     assert_same_tokens(wordpiece, theirs, [text, f"one {text}two"])
 
 
-def test_special_pieces_come_first_and_the_file_keeps_their_ids(
-    wordpiece: WordPieceVocabulary, directory: Path
-) -> None:
+def test_special_pieces_come_first_and_the_file_keeps_their_ids(wordpiece, directory):
     assert [wordpiece.pieces[i] for i in (PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID)] == list(SPECIAL_PIECES)
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     assert tokenizer.convert_ids_to_tokens(wordpiece.file_ids.tolist()) == wordpiece.pieces
@@ -98,9 +93,7 @@ def test_special_pieces_come_first_and_the_file_keeps_their_ids(
         assert spelling == (piece[2:] if continues else f" {piece}")
 
 
-def test_every_form_of_the_file_gives_the_same_vocabulary(
-    wordpiece: WordPieceVocabulary, directory: Path, tmp_path: Path
-) -> None:
+def test_every_form_of_the_file_gives_the_same_vocabulary(wordpiece, directory, tmp_path):
     assert load_vocabulary(directory).serialized == wordpiece.serialized
     rules = wordpiece.rules
     assert load_vocabulary(directory).normalization == rules.normalization
@@ -138,9 +131,7 @@ FILE = json.loads(WordPieceVocabulary([*SPECIAL_PIECES, "a", "##a"], WordPieceRu
         ("model", {"vocab": {str(number): str(number) for number in range(12)}}, "ids are not 0, 1, 2"),
     ],
 )
-def test_what_is_no_wordpiece_vocabulary_is_said_in_one_line(
-    part: str, change: Any, message: str, tmp_path: Path
-) -> None:
+def test_what_is_no_wordpiece_vocabulary_is_said_in_one_line(part, change, message, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(FILE | {part: FILE[part] | change if isinstance(change, dict) else change}))
     with pytest.raises(UserError, match=message) as error:
@@ -164,9 +155,7 @@ CONFIGS += [{}, {"strip_accents": False}, {"tokenize_chinese_chars": False}]
 @pytest.mark.parametrize("rules", [None, *OTHER_RULES], ids=str)
 @pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_the_ids_are_those_of_transformers_or_the_files_are_refused(
-    config: dict[str, Any], name: str | None, rules: WordPieceRules | None, tmp_path: Path
-) -> None:
+def test_the_ids_are_those_of_transformers_or_the_files_are_refused(config, name, rules, tmp_path):
     if rules is None:
         (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
     else:

@@ -19,36 +19,29 @@ OFFSETS = torch.tensor([0, 5, 12, 13, 19, 24, 24], dtype=torch.int32)
 """Where the sequences of `IDS` begin, and an empty one."""
 
 
-@pytest.mark.parametrize(
-    ("device", "execution", "length", "kernel"),
-    [
-        ("cpu", ExecutionOptions(), 512, "sequences"),
-        ("cpu", ExecutionOptions(), 128, "masked"),
-        ("cpu", ExecutionOptions(compile=True), 512, "masked"),
-        ("meta", ExecutionOptions(), 512, "masked"),
-        ("cpu", ExecutionOptions(attention="flash"), 512, "flash"),
-    ],
-)
-def test_without_a_gpu_the_kernel_follows_the_length(device, execution, length, kernel):
-    hidden = torch.empty(1, length, 8, device=device)
-    assert choose_kernel(execution, hidden, head_dim=8, has_offsets=True) == kernel
+FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 
 @pytest.mark.parametrize(
-    ("dtype", "capability", "head_dim", "has_offsets", "kernel"),
+    ("device", "length", "dtype", "head_dim", "has_offsets", "capability", "options", "kernel"),
     [
-        (torch.bfloat16, (8, 0), 64, True, "flash"),
-        (torch.float16, (9, 0), 256, True, "flash"),
-        (torch.float32, (9, 0), 64, True, "masked"),
-        (torch.float16, (7, 5), 64, True, "masked"),
-        (torch.bfloat16, (8, 0), 20, True, "masked"),
-        (torch.bfloat16, (8, 0), 64, False, "masked"),
+        ("cpu", 512, FP32, 8, True, None, {}, "sequences"),
+        ("cpu", 128, FP32, 8, True, None, {}, "masked"),
+        ("cpu", 512, FP32, 8, True, None, {"compile": True}, "masked"),
+        ("meta", 512, FP32, 8, True, None, {}, "masked"),
+        ("cpu", 512, FP32, 8, True, None, {"attention": "flash"}, "flash"),
+        ("cuda", 512, BF16, 64, True, (8, 0), {}, "flash"),
+        ("cuda", 512, FP16, 256, True, (9, 0), {}, "flash"),
+        ("cuda", 512, FP32, 64, True, (9, 0), {}, "masked"),
+        ("cuda", 512, FP16, 64, True, (7, 5), {}, "masked"),
+        ("cuda", 512, BF16, 20, True, (8, 0), {}, "masked"),
+        ("cuda", 512, BF16, 64, False, (8, 0), {}, "masked"),
     ],
 )
-def test_a_gpu_takes_flash_where_it_can(dtype, capability, head_dim, has_offsets, kernel, monkeypatch):
+def test_which_kernel_is_chosen(device, length, dtype, head_dim, has_offsets, capability, options, kernel, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    hidden = SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype, shape=(2, 512, 768))
-    assert choose_kernel(ExecutionOptions(), hidden, head_dim, has_offsets) == kernel
+    hidden = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(2, length, 768))
+    assert choose_kernel(ExecutionOptions(**options), hidden, head_dim, has_offsets) == kernel
 
 
 def test_a_gpu_has_the_masked_kernel_even_if_torch_prefers_another(monkeypatch):
@@ -139,9 +132,7 @@ def test_dropout_takes_weights_and_keeps_their_expectation(dtype):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_forward_and_backward(
-    dropout, dtype, tolerance
-):
+def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_both_ways(dropout, dtype, tolerance):
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(sum(LENGTHS), 3, 4, 8, generator=generator).to(dtype).requires_grad_()
     direction = torch.randn(sum(LENGTHS), 4, 8, generator=generator)

@@ -1,10 +1,16 @@
-"""The products of a CPU are those of torch, with their gradients, whichever library computes them."""
+"""The products of a CPU are those of torch, whichever library computes them, and torch has no public way to them.
+
+It still lacks one for each operator in model/layers/torch_operators.py. Otherwise the operator can go.
+"""
+
+import inspect
 
 import pytest
 import torch
 from torch.nn import functional
+from torch.nn.attention import varlen
 
-from model.layers import processor
+from model.layers import processor, torch_operators
 
 
 @pytest.mark.parametrize("shape", [(7, 24), (2, 5, 24)])
@@ -21,3 +27,25 @@ def test_linear_is_torchs_with_onednn_and_without(shape, monkeypatch):
         results.append([output, *torch.autograd.grad(output, leaves, above)])
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
+
+
+def test_no_public_attention_over_sequences_has_dropout():
+    assert not [name for name in inspect.signature(varlen.varlen_attn).parameters if "drop" in name], "call varlen_attn"
+
+
+def test_torch_does_not_call_onednn_for_fp32():
+    inputs, weight, bias = torch.randn(7, 24), torch.randn(40, 24), torch.randn(40)
+    with torch.profiler.profile() as profile:
+        functional.linear(inputs, weight, bias)
+    names = {event.key for event in profile.key_averages()}
+    assert "aten::addmm" in names, names
+    assert not [name for name in names if "mkldnn" in name], "functional.linear calls oneDNN itself"
+    torch.testing.assert_close(torch_operators.onednn_product(inputs, weight, bias), inputs @ weight.T + bias)
+
+
+def test_no_public_function_has_the_gradient_of_a_softmax():
+    assert not [name for module in (torch, functional) for name in dir(module) if name.startswith("softmax_back")]
+    scores = torch.randn(2, 5, 7, requires_grad=True)
+    weights, above = torch.softmax(scores, -1), torch.randn(2, 5, 7)
+    (expected,) = torch.autograd.grad(weights, scores, above)
+    torch.testing.assert_close(torch_operators.softmax_gradient(above, weights.detach()), expected)

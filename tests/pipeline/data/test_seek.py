@@ -14,7 +14,7 @@ import psutil
 
 from data_prep.format.pairs import Parts
 from data_prep.format.shard_manifest import ShardCounts, ShardManifest, shard_name, write_manifest
-from data_prep.format.shards import write_shard
+from data_prep.format.shards import ShardRows, write_shard
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import open_mixture
 from pipeline.data.sampler import step_positions
@@ -30,7 +30,8 @@ def make_set(directory: Path) -> None:
     half, none = lengths // 2, np.zeros_like(lengths)
     tokens = np.random.default_rng(0).integers(5, VOCABULARY, ROWS * TOKENS_A_ROW, dtype=np.uint16)
     parts = Parts(none, half, lengths - half, none)
-    first = write_shard(directory / shard_name(0), tokens, lengths, parts, np.arange(ROWS), np.ones(ROWS, np.int64))
+    made = ShardRows(tokens, parts, np.arange(ROWS), np.ones(ROWS, np.int64))
+    first = write_shard(directory / shard_name(0), made)
     for index in range(1, SHARDS):
         os.link(directory / shard_name(0), directory / shard_name(index))
     rows = ROWS * SHARDS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data_prep.__main__ import main
-from data_prep.corpus.work_units import open_corpus, read_texts
+from data_prep.corpus.work_units import open_corpus, read_column
 from data_prep.format.pairs import make_pairs
 from data_prep.format.shards import ShardRows
 from data_prep.text.sentences import split_sentences
@@ -55,7 +55,7 @@ def chapters(sample_corpus, tmp_path_factory):
     """The chapters of the sample's books."""
     documents = tmp_path_factory.mktemp("chapters") / "documents"
     main(["extract", "--source", "books", "--input", str(sample_corpus / "books"), "--out", str(documents)])
-    return numbered([text for unit in open_corpus([documents], "train").units for text in read_texts(unit)])
+    return numbered([text for unit in open_corpus([documents], "train").units for text in read_column(unit, "text")])
 
 
 def rows_of(chapters, max_seq_length):

@@ -1,4 +1,4 @@
-"""The executor: in one process and under a real mpirun."""
+"""Work units in one process and under a real mpirun: which count as finished, and what becomes of other runs."""
 
 import contextlib
 import json
@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from common import environment
 from common.errors import UserError
-from data_prep.mpi import executor
-from data_prep.mpi.ledger import Ledger, UnitRecord
+from common.files.checksums import describe_file
+from data_prep import mpi
+from data_prep.mpi import Ledger, UnitRecord, begin_job, end_job
 from tests.data_prep import corpora
 from tests.data_prep.mpi_job import UNITS, Squared
 
@@ -32,9 +33,7 @@ from tests.data_prep.mpi_job import UNITS, Squared
         ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "8"}, None, 1),
     ],
 )
-def test_the_launcher_is_known_from_its_environment(
-    variables: dict[str, str], size: int | None, rank: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_launcher_is_known_from_its_environment(variables, size, rank, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("OMPI_COMM", "PMI", "MPI_", "SLURM_"))]:
         monkeypatch.delenv(name)
     for name, value in variables.items():
@@ -57,34 +56,29 @@ def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_agai
         return Squared(square=index, rank=0, pid=0, files=[])
 
     ledger = Ledger(tmp_path, Squared)
-    with pytest.raises(KeyboardInterrupt), executor.launch() as ranks:
+    with pytest.raises(KeyboardInterrupt), mpi.launch() as ranks:
         ranks.run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
-    records = executor.Ranks().run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
+    records = mpi.Ranks().run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
     assert done == ["b", "c", "a", "a"]
     assert [record.square for record in records] == [0, 1, 2]
     assert "mpi4py" not in sys.modules
 
 
-def mpi_job(directory: Path, kind: str, ranks: int) -> tuple[int, str, str]:
-    result = corpora.run(["-m", "tests.data_prep.mpi_job", directory, kind], ranks=ranks)
-    return result.returncode, result.stdout, result.stderr
-
-
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
 def test_units_are_dealt_evenly(sizes: list[int], ranks: int) -> None:
-    dealt = executor.deal(dict(enumerate(sizes)), ranks)
+    dealt = mpi.deal(dict(enumerate(sizes)), ranks)
     assert sorted(index for indices in dealt for index in indices) == list(range(len(sizes)))
     loads = [sum(max(1, sizes[index]) for index in indices) for indices in dealt]
     assert max(loads) - min(loads) <= max([1, *sizes])
 
 
 def test_ranks_share_the_units(tmp_path: Path) -> None:
-    status, out, err = mpi_job(tmp_path, "plain", 3)
-    assert status == 0, err
-    records = json.loads(out)
+    result = corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, "plain"], ranks=3)
+    assert result.returncode == 0, result.stderr
+    records = json.loads(result.stdout)
     assert [record["square"] for record in records] == [n * n for n in range(20)]
     assert {record["rank"] for record in records} == {0, 1, 2}  # rank 0 works too
-    assert "job: 210 of 210 (100 %)" in err  # bytes, from rank 0
+    assert "job: 210 of 210 (100 %)" in result.stderr  # bytes, from rank 0
 
 
 @pytest.mark.parametrize(
@@ -92,11 +86,10 @@ def test_ranks_share_the_units(tmp_path: Path) -> None:
     [("error", 1, "RuntimeError: the seventh seal"), ("root", 2, "error: nothing to work on; bring something")],
 )
 def test_a_rank_that_fails_ends_the_job_with_its_reason(tmp_path: Path, kind: str, status: int, reason: str) -> None:
-    got, out, err = mpi_job(tmp_path, kind, 2)
-    assert got == status
-    assert err.count(reason) == 1
-    assert ("Traceback" in err) == (kind == "error")
-    assert out == ""
+    result = corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, kind], ranks=2)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.count(reason) == 1
+    assert ("Traceback" in result.stderr) == (kind == "error")
 
 
 def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:
@@ -134,3 +127,63 @@ def test_after_ctrl_c_at_mpirun_the_terminal_says_how_to_go_on(tmp_path: Path, k
             left.kill()
     os.waitpid(process, 0)
     os.close(terminal)
+
+
+def begun(output: Path, options: dict[str, int]) -> Ledger[Squared]:
+    output.mkdir(exist_ok=True)
+    begin_job(output, options)
+    return Ledger(output, Squared, output / mpi.UNITS)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
+    begun(tmp_path / "out", {"seed": 0})
+    (tmp_path / "out" / mpi.UNITS / "pairs").mkdir()  # intermediate results of the other options
+    (tmp_path / "out" / ".shard-00000.arrow.99999.tmp").write_text("half")
+    (tmp_path / "out" / "notes.tmp").touch()  # a person's
+    begun(tmp_path / "out", {"seed": 1})
+    assert json.loads((tmp_path / "out" / mpi.UNITS / "options.json").read_text())["options"] == {"seed": 1}
+    assert names(tmp_path / "out") == [mpi.UNITS, "notes.tmp"]
+    assert names(tmp_path / "out" / mpi.UNITS) == ["options.json"]
+
+
+def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
+    end_job(tmp_path)
+    (tmp_path / "theirs" / mpi.UNITS).mkdir(parents=True)
+    (tmp_path / "theirs" / mpi.UNITS / "options.json").write_text("{}")
+    end_job(tmp_path / "theirs")
+    with pytest.raises(UserError, match="holds no run to continue"):
+        begun(tmp_path / "theirs", {})
+    begun(tmp_path / "out", {})
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / mpi.UNITS).symlink_to(tmp_path / "out" / mpi.UNITS)
+    end_job(tmp_path / "linked")
+    assert (tmp_path / "theirs" / mpi.UNITS / "options.json").read_text() == "{}"
+    assert (tmp_path / "out" / mpi.UNITS / "options.json").exists()
+
+
+def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None:
+    ledger, path = begun(tmp_path / "out", {}), tmp_path / "out" / "000000.npy"
+    path.write_text("abc")
+    record = Squared(square=1, rank=0, pid=0, files=[describe_file(path)])
+    ledger.write(0, record)
+    assert ledger.read_finished(1) == {0: record}
+    path.write_text("abcd")
+    assert ledger.read_finished(1) == {}
+    end_job(tmp_path / "out", record.files)
+    assert names(tmp_path / "out") == []
+
+
+def test_damage_is_one_line_or_work_to_be_done_again(tmp_path: Path) -> None:
+    ledger, wrong = begun(tmp_path, {"seed": 0}), '{"square": "1", "rank": 0, "pid": 0, "files": []}'
+    for record in ('{"square": 1', wrong, wrong.replace('"1"', "1").replace("[]", '[{"name": "a"}]')):
+        (tmp_path / mpi.UNITS / "000000.json").write_text(record)
+        assert ledger.read_finished(1) == {}
+    for content in ("{", "{}"):
+        (tmp_path / mpi.UNITS / "options.json").write_text(content)
+        with pytest.raises(UserError, match="holds no run to continue"):
+            begun(tmp_path, {"seed": 0})
+    assert (tmp_path / mpi.UNITS / "000000.json").exists()
