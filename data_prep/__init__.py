@@ -9,7 +9,7 @@
     corpus/    documents on disk, work units, duplicates
     text/      normalisation, sentences, vocabulary, tokens
     format/    segment pairs, rows, and the shard format
-    mpi/       ranks that share work units, and the records of finished ones
+    mpi        ranks that share work units, and the records of finished ones
 """
 
 from common import environment

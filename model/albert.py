@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from model.config import AlbertConfig, ExecutionOptions
 from model.initialisation import apply_initial_options, initialise
 from model.layers.attention import AttentionPattern, choose_kernel
-from model.layers.encoder import FactorisedEmbeddings, SharedEncoder
+from model.layers.embeddings import FactorisedEmbeddings
+from model.layers.encoder import SharedEncoder
 from model.layers.heads import Pooler, gather_positions
 
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from model.config import NEIGHBOURS, AlbertConfig
 from model.layers.attention import QueryKeyValue, SelfAttention
-from model.layers.encoder import FactorisedEmbeddings, SharedEncoder
+from model.layers.embeddings import FactorisedEmbeddings
+from model.layers.encoder import SharedEncoder
 
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 LOGIT = 12.0

@@ -1,7 +1,7 @@
 """The direction of imports between packages: entry points at the top, common/ at the bottom, no circles.
 
-A package is a top-level package or one folder below it; what lies deeper counts as part of that folder. Every import
-counts, also one inside a function or for type checking only.
+A package is a top-level package or one folder below it; what lies deeper counts as part of that folder. So is a module
+that has a layer of its own. Every import counts, also one inside a function or for type checking only.
 """
 
 import ast
@@ -64,9 +64,9 @@ def package_of(module: str) -> str:
     top, *rest = module.split(".")
     if top in WHOLE or not rest:
         return top
-    has_folder = len(rest) > 1 or (REPOSITORY / top / rest[0]).is_dir()
-    if has_folder:
-        return f"{top}.{rest[0]}"
+    name = f"{top}.{rest[0]}"
+    if len(rest) > 1 or (REPOSITORY / top / rest[0]).is_dir() or any(name in layer for layer in LAYERS):
+        return name
     return {"pipeline": ENTRY_POINTS, "data_prep": JOBS}[top]
 
 

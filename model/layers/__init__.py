@@ -1,7 +1,8 @@
 """The layers that all models are made of.
 
+embeddings       factorised embeddings
 attention        self-attention of padded and packed rows
-encoder          factorised embeddings, and layers that share their parameters
+encoder          layers that share their parameters
 heads            the pooler, the pre-training heads, and sums of losses
 processor        what makes products and attention fast on a CPU
 torch_operators  operators of torch without a public name

@@ -36,7 +36,7 @@ from model.distillation import (
     principal_directions,
     taught_layers,
 )
-from model.layers.encoder import FactorisedEmbeddings
+from model.layers.embeddings import FactorisedEmbeddings
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining.pretraining_task import PreTraining

@@ -82,6 +82,12 @@ def test_similar_documents_are_those_of_all_comparisons() -> None:
     assert 15 < len(found) < 45
 
 
+def test_of_two_held_out_documents_that_are_equally_similar_the_first_is_named() -> None:
+    texts = [text_of(seed, 12) for seed in (7, 8)]
+    for held_out in (texts, texts[::-1]):
+        assert overlaps.most_similar(overlaps.Index.of(held_out), [" ".join(texts), texts[1]])[0] == 0
+
+
 def test_a_few_words_of_a_held_out_document_make_no_book_similar() -> None:
     book = text_of(3, 300)
     line = " ".join(book.split()[50:70])

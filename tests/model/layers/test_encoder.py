@@ -5,7 +5,8 @@ import torch
 
 from model import AlbertModel
 from model.layers.attention import AttentionPattern, SelfAttention
-from model.layers.encoder import FactorisedEmbeddings, FeedForward
+from model.layers.embeddings import FactorisedEmbeddings
+from model.layers.encoder import FeedForward
 from tests.model.examples import random_ids, randomise, tiny_config
 
 # parameter_sharing, groups -> for each of 4 layers its (attention, feed-forward).
