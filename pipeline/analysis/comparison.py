@@ -13,7 +13,7 @@ from common.errors import UserError
 from common.files.places import plain_name
 from common.intervals import Interval, bootstrap_interval
 from common.text import markdown_table
-from pipeline.checkpoint.results import RESULTS, ResultsRecord, read_results
+from pipeline.checkpoint.run_directory import RESULTS, ResultsRecord, read_results
 from pipeline.tasks.metrics import NOT_ABOVE
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Statistic, Task

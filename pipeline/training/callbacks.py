@@ -13,9 +13,8 @@ from typing import Any
 from common.text import format_duration, markdown_table
 from pipeline.checkpoint.save_and_load import Saved
 from pipeline.settings.run_settings import as_json
-from pipeline.training.evaluations import Evaluation
 from pipeline.training.metrics_file import METRICS, drop_after
-from pipeline.training.training_run import Callback, TrainingRun
+from pipeline.training.training_run import Callback, Evaluation, TrainingRun
 
 LINE_SECONDS = 10.0
 """A line of training follows the previous one after this time at the earliest. metrics.jsonl has every interval."""

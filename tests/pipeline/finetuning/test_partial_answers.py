@@ -8,7 +8,7 @@ import pytest
 from common.errors import UserError
 from pipeline import predict
 from pipeline.finetuning import predict_command
-from pipeline.finetuning.partial_answers import answers, partial_file
+from pipeline.finetuning.predict_command import answers, partial_file
 from pipeline.finetuning.predictor import Predictor
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import own_files

@@ -14,8 +14,7 @@ from model import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import run_directory
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining.architecture import architecture
-from pipeline.pretraining.pretrain_settings import make_task
+from pipeline.pretraining.pretrain_settings import architecture, make_task
 from pipeline.settings import pretrain_flags
 from pipeline.settings.declare import to_yaml
 from tests.pipeline.conftest import run

@@ -4,8 +4,7 @@ import dataclasses
 from types import SimpleNamespace
 
 from pipeline.training.callbacks import MetricsLog
-from pipeline.training.evaluations import Evaluation
-from pipeline.training.training_run import TrainingRun, TrainState
+from pipeline.training.training_run import Evaluation, TrainingRun, TrainState
 from tests.pipeline.records import finetune_settings, pretrain_settings, write
 
 RECORD = pretrain_settings(precision="fp16", json={"optimizer": {"type": "Lamb", "params": {"lr": 0.001}}}, steps=100)
