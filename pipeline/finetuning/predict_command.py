@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import io
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +31,7 @@ from pipeline.finetuning.predictor import Predictor, open_predictor
 from pipeline.tasks.files.rows import Columns, ExampleRow, check_columns, rows_of
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
 from pipeline.tasks.task import Task
+from pipeline.training.metrics_file import finite
 
 PIPE = "-"
 """In the place of a file: standard input, or JSON Lines on standard output."""
@@ -276,16 +276,7 @@ def write(out: str, rows: Rows) -> None:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_finite(value), ensure_ascii=False, default=str, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """The value with null for numbers that JSON cannot write."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_finite, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(finite(value), ensure_ascii=False, default=str, allow_nan=False)
 
 
 def _json_lines(rows: Rows) -> bytes:

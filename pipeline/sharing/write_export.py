@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,17 +97,6 @@ def open_run(directory: Path) -> TrainedRun:
     return TrainedRun(directory, task_of(settings.task, settings.own_task, directory / SETTINGS))
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """What a person says of an export: the license as on the hub, and codes of languages.
-
-    Without languages they are those of the text of pre-training, if they are recorded.
-    """
-
-    license: str = "other"
-    languages: tuple[str, ...] = ()
-
-
 def export_usual(run: Path, out: Path) -> str:
     """Exports the usual checkpoint of the run in a directory. See `export_one`."""
     trained = open_run(run)
@@ -115,19 +104,26 @@ def export_usual(run: Path, out: Path) -> str:
 
 
 def export_one(
-    run: TrainedRun, tag: Path, out: Path, options: ExportOptions | None = None, overwrite: bool | None = None
+    run: TrainedRun,
+    tag: Path,
+    out: Path,
+    license: str = "other",
+    languages: Sequence[str] = (),
+    overwrite: bool | None = None,
 ) -> str:
     """Writes the model of the checkpoint `tag` to the directory `out`, which is never visible half-written.
 
     Returns the format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
-    `overwrite`: see `outputs.check`. Raises UserError: `out` cannot be written, or a record of the run is damaged.
+    `license`: as on the hub. `languages`: their codes; without them they are those of the text of pre-training, if they
+    are recorded. `overwrite`: see `outputs.check`. Raises UserError: `out` cannot be written, or a record of the run is
+    damaged.
     """
     place, source = out.resolve(), _source(run.directory, out)
     # The directory "export" of a run has the run's name.
     name = run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
     try:
         with outputs.making(out, run_directory.EXPORT_TOOL, source, overwrite) as temporary:
-            return _write(run, tag, temporary, name, options or ExportOptions())
+            return _write(run, tag, temporary, name, license, languages)
     except UserError:
         raise
     except ValueError as error:  # the vocabulary is damaged, or another one
@@ -141,7 +137,7 @@ def _source(run: Path, out: Path) -> str:
     return os.path.relpath(run.resolve(), out.resolve())
 
 
-def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions) -> str:
+def _write(run: TrainedRun, tag: Path, directory: Path, name: str, license: str, languages: Sequence[str]) -> str:
     """Writes the files of the export into `directory`. Returns the format, for people."""
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
     vocabulary, positions = load_vocabulary(vocabulary_file), model.config.max_position_embeddings
@@ -156,7 +152,7 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
         atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
         checkpoint.save(model, directory)
         shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
-    card = _model_card(run, step_of(tag), model, vocabulary, options, name, in_layout)
+    card = _model_card(run, step_of(tag), model, vocabulary, license, languages, name, in_layout)
     atomic.write_text(directory / CARD, card)
     own = "in the project's own format: transformers has no such head"
     return "in the Hugging Face layout" if in_layout else own
@@ -173,7 +169,6 @@ def _prediction_record(run: TrainedRun) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Exports as the parsed command line asks, and prints what was written. Raises UserError for a mistake."""
-    options = ExportOptions(args.license, tuple(args.language))
     run, out = args.run.resolve(), args.out.resolve()
     if run.is_relative_to(out) or out.is_relative_to(run / "checkpoints"):
         raise UserError(f"--out {args.out} holds the run or is one of its checkpoints; choose another --out")
@@ -183,7 +178,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
     trained = open_run(args.run)
     tag = trained.usual() if args.step is None else trained.of_step(args.step)
-    print(f"wrote {args.out} {export_one(trained, tag, args.out, options, args.overwrite)}")
+    print(f"wrote {args.out} {export_one(trained, tag, args.out, args.license, args.language, args.overwrite)}")
 
 
 def _model_card(
@@ -191,7 +186,8 @@ def _model_card(
     step: int,
     model: ModelWithHead,
     vocabulary: Vocabulary,
-    options: ExportOptions,
+    license: str,
+    languages: Sequence[str],
     name: str,
     in_layout: bool,
 ) -> str:
@@ -204,11 +200,11 @@ def _model_card(
     if trained:
         metrics_file.check_numbers(run.directory, trained[-1], ("seconds", "tokens"))
     corpora = () if pretraining is None else pretraining.corpora
-    languages = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
+    recorded = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
     fields = ModelCardData(
-        license=options.license,
-        license_name="unknown" if options.license == "other" else None,
-        language=list(options.languages or dict.fromkeys(filter(None, languages))) or None,
+        license=license,
+        license_name="unknown" if license == "other" else None,
+        language=list(languages or dict.fromkeys(filter(None, recorded))) or None,
         library_name="transformers" if in_layout else None,
         pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
         tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
@@ -232,7 +228,7 @@ def _model_card(
         last=trained[-1] if trained else {},
         duration=format_duration,
         plain=plain,
-        options=options,
+        license=license,
         task=task,
         step=step,
         in_layout=in_layout,

@@ -1,5 +1,6 @@
 """Reads `metrics.jsonl`, and drops the records that a run will write again; the metrics of each held-out set."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,15 @@ def _complete_records(run: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         if wrong := next((name for name, value in values.items() if not _is_metric(value, name == OF_TENSORS)), None):
             raise UserError(f"{path}, line {number}: {wrong!r:.80} is no number; {_REMEDY}")
         yield line, record
+
+
+def finite(value: Any) -> Any:
+    """The value with null for numbers that JSON cannot write."""
+    if isinstance(value, Mapping):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _is_metric(value: Any, may_be_object: bool = False) -> bool:
