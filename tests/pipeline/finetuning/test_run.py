@@ -87,11 +87,11 @@ def test_a_lost_rank_ends_the_others_and_the_run_goes_on_bit_for_bit(finished, d
     first, second = start_ranks(tmp_path, 2, command)
     await_step(first, output, 6)
     second.kill()
-    assert (first.status(), second.status()) == (69, -signal.SIGKILL), first.stderr
+    assert (first.wait(), second.wait()) == (69, -signal.SIGKILL), first.stderr
     assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without notice" in first.stderr
     assert not (output / "done").exists()
     again = start_ranks(tmp_path, 2, command)
-    assert [rank.status() for rank in again] == [0, 0], again[0].stderr
+    assert [rank.wait() for rank in again] == [0, 0], again[0].stderr
     assert_same_run(output, finished[0])
 
 
