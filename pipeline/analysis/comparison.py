@@ -80,13 +80,13 @@ def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     return found
 
 
-def gain_of(task: Task, first: Any, second: Any, seed: int = 0) -> Interval:
+def gain_of(task: Task, first: Any, second: Any) -> Interval:
     """95 % bootstrap interval of the metric of `first` minus that of `second`, in percentage points.
 
     Each resample takes the same examples for both, so that an example that is hard for both does not widen it.
     Raises ValueError: the two do not hold the same examples, or their labels are not known.
     """
-    low, high = bootstrap_interval(*difference_of(task, first, second), seed)
+    low, high = bootstrap_interval(*difference_of(task, first, second))
     return 100 * low, 100 * high
 
 
