@@ -37,7 +37,7 @@ from data_prep.__main__ import parse as parse_job
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
 from model.config import IGNORED_LABEL
-from pipeline.checkpoint.results import RESULTS, ResultsRecord, read_results
+from pipeline.checkpoint.run_directory import RESULTS, ResultsRecord, read_results
 from pipeline.data.collate import Batch, Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import open_mixture

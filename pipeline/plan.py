@@ -25,7 +25,7 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import GPUS, Cluster, Hardware, find_gpu
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
-from pipeline.settings.pretrain_flags import PretrainFlags
+from pipeline.settings.pretrain_flags import PretrainFlags, parse_fields
 from pipeline.settings.run_flags import Precision
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ def resolve(flags: PlanFlags) -> "Plan":
     """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
     from pipeline.engine import deepspeed_config as engine_config
     from pipeline.engine.estimates import Plan, assumed_efficiency
-    from pipeline.pretraining.architecture import parse_fields
     from pipeline.pretraining.lengths import paper_steps
     from pipeline.training import schedule
 

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
 def describe_row(collator: Collator, index: int, epoch: int, vocabulary: Vocabulary) -> Iterator[str]:
     """The lines that show row `index` of `epoch`."""
     batch = collator.read([epoch], [index])
-    pieces = shown_pieces(batch, 0, vocabulary.pieces)
+    pieces = shown_pieces(batch, vocabulary.pieces)
     pairs = batch.sequence_ids[0]
     predictions = int((batch.masked_labels[0] != IGNORED_LABEL).sum())
     count, used = int(pairs.max()) + 1, f"{int((pairs >= 0).sum())} of {len(pairs)} positions"
@@ -86,12 +86,12 @@ def describe_row(collator: Collator, index: int, epoch: int, vocabulary: Vocabul
     yield ""
 
 
-def shown_pieces(batch: Batch, row: int, pieces: Sequence[str]) -> list[str]:
-    """The S pieces of one row of a batch, from the vocabulary's. Predicted pieces are marked as `LEGEND` says."""
-    shown = [pieces[token] for token in batch.input_ids[row].tolist()]
-    for position, label in zip(batch.masked_positions[row].tolist(), batch.masked_labels[row].tolist()):
+def shown_pieces(batch: Batch, pieces: Sequence[str]) -> list[str]:
+    """The S pieces of a batch of one row, from the vocabulary's. Predicted pieces are marked as `LEGEND` says."""
+    shown = [pieces[token] for token in batch.input_ids[0].tolist()]
+    for position, label in zip(batch.masked_positions[0].tolist(), batch.masked_labels[0].tolist()):
         if label != IGNORED_LABEL:
-            seen = int(batch.input_ids[row, position])
+            seen = int(batch.input_ids[0, position])
             change = "" if seen == MASK_ID else " =" if seen == label else f" > {pieces[seen]}"
             shown[position] = f"{{{pieces[label]}{change}}}"
     return shown

@@ -13,7 +13,7 @@ from common.errors import UserError
 from common.files.places import plain_name
 from common.intervals import Interval, bootstrap_interval
 from common.text import markdown_table
-from pipeline.checkpoint.results import RESULTS, ResultsRecord, read_results
+from pipeline.checkpoint.run_directory import RESULTS, ResultsRecord, read_results
 from pipeline.tasks.metrics import NOT_ABOVE
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Statistic, Task
@@ -80,13 +80,13 @@ def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     return found
 
 
-def gain_of(task: Task, first: Any, second: Any, seed: int = 0) -> Interval:
+def gain_of(task: Task, first: Any, second: Any) -> Interval:
     """95 % bootstrap interval of the metric of `first` minus that of `second`, in percentage points.
 
     Each resample takes the same examples for both, so that an example that is hard for both does not widen it.
     Raises ValueError: the two do not hold the same examples, or their labels are not known.
     """
-    low, high = bootstrap_interval(*difference_of(task, first, second), seed)
+    low, high = bootstrap_interval(*difference_of(task, first, second))
     return 100 * low, 100 * high
 
 

@@ -18,7 +18,7 @@ from common.errors import UserError
 from common.text import markdown_table
 from model import AlbertConfig
 from pipeline.analysis.comparison import TaskRun, read_run
-from pipeline.checkpoint.results import RESULTS
+from pipeline.checkpoint.run_directory import RESULTS
 from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import last_record
 

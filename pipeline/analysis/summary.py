@@ -11,12 +11,12 @@ from common.files.atomic import replacing
 from common.files.places import check_directory
 from common.text import quantity
 from pipeline.analysis.comparison import TaskRun, read_run
-from pipeline.checkpoint.results import RESULTS
+from pipeline.checkpoint.run_directory import RESULTS
 from pipeline.data.mixture import names_of
 from pipeline.settings.run_settings import PretrainSettings
 from pipeline.settings.settings_file import read_settings
 from pipeline.training import metrics_file
-from pipeline.training.evaluations import parts_of
+from pipeline.training.metrics_file import parts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""A run's directory: its lock, its settings and its vocabulary.
+"""A run's directory: its lock, its settings, its vocabulary, and results.json of fine-tuning.
 
 Only one command at a time may train in it, and only with the settings of its first start.
 """
@@ -6,24 +6,29 @@ Only one command at a time may train in it, and only with the settings of its fi
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.errors import UserError
 from common.files import atomic, locks, outputs, places
+from common.files.json_files import Count, Finite, check_as, read_object
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
 from pipeline.settings.run_settings import RunSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings, write_settings
+from pipeline.tasks.own_tasks import OwnRecord
 
 if TYPE_CHECKING:
     from pipeline.distributed.control import ControlGroup
 
+RESULTS = "results.json"
+_REMEDY = "restore it, or leave that run out"
 EXPORT_TOOL = "pipeline.export"  # the writer that the marker of an export names
 
 OWN_NAMES = (
     *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "export", "done"),
     *VOCABULARY_FILES,
-    *("results.json", "logits", "submission", "hangs"),
+    *(RESULTS, "logits", "submission", "hangs"),
 )
 """The names that a run writes into its directory after settings.json."""
 
@@ -46,7 +51,7 @@ def check_summary(output: Path) -> None:
     """As `check_output`, for the directory of several seeds' runs."""
     places.check_directory(output, "--output")
     if not any(output.glob("seed-*/settings.json")):
-        _check_unused(output, ("results.json",))
+        _check_unused(output, (RESULTS,))
 
 
 def _check_unused(output: Path, names: Sequence[str]) -> None:
@@ -110,3 +115,49 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
     with held:
         control.on_rank_0(take)
         yield
+
+
+Metrics = dict[str, dict[str, Finite]]  # split to metric to value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultsRecord:
+    """results.json of a fine-tuning run (`metrics`), or of several seeds (`seeds`, `median`).
+
+    The fields are the keys that some command reads.
+    """
+
+    task: str
+    own_task: OwnRecord | None = None
+    init: str | None = None
+    random_weights: bool | None = None
+    metrics: Metrics | None = None
+    seeds: list[Any] | None = None
+    median: Metrics | None = None
+    spread: dict[str, dict[str, list[Finite]]] | None = None
+    steps: Count | None = None
+    best_step: Count | None = None
+    predicted_data: str | None = None
+
+
+R = TypeVar("R", bound=ResultsRecord)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRunRecord(ResultsRecord):
+    """results.json of one seed, from which a summary of several seeds is made."""
+
+    seed: Count
+    best_step: Count
+    metrics: Metrics
+    model: dict[str, Any]
+    hyperparameters: dict[str, Any]
+    examples: dict[str, Count]
+
+
+def read_results(path: Path, kind: type[R] = ResultsRecord) -> R:  # type: ignore[assignment]
+    """The content of a results.json. Raises UserError if it cannot be read or does not fit `kind`."""
+    results = check_as(read_object(path, _REMEDY), kind, path, _REMEDY, extra="ignore")
+    if (results.median if results.seeds else results.metrics) is None:
+        raise UserError(f"{path} lacks the key {'median' if results.seeds else 'metrics'}; {_REMEDY}")
+    return results

@@ -128,7 +128,8 @@ class Saver:
         began, engine = time.perf_counter(), self._engine
         tag = self._directory / retention.tag_name(engine.global_steps)
         temporary = retention.temporary_of(tag)
-        state = engine_state.engine_state(engine) | {"versions": _versions(), "client_state": client_state}
+        versions = {"python": platform.python_version(), "torch": torch.__version__, "deepspeed": version("deepspeed")}
+        state = engine_state.engine_state(engine) | {"versions": versions, "client_state": client_state}
         state_json = json.dumps(state, indent=1) + "\n"
         self._on_rank_0(tag, lambda: retention.make_temporary(tag))
         values = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
@@ -249,10 +250,6 @@ def _stored_tensors(slices: Sequence[TensorSlice], written: Sequence[WrittenFile
         zero_layout.check_cover(here.name, math.prod(here.shape), [(start, length) for _, start, length in pieces])
         tensors[here.name] = StoredTensor(here.shape, here.group, tuple(pieces))
     return tensors
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "deepspeed": version("deepspeed")}
 
 
 def load_latest(

@@ -16,7 +16,7 @@ from data_prep.format.shards import ShardRows, ShardSet
 from data_prep.text.vocabulary import MASK_ID
 from model.config import IGNORED_LABEL
 from pipeline.data import masking, rng
-from pipeline.data.masking import MaskingSettings, Spans
+from pipeline.data.masking import MaskingSettings
 from pipeline.data.packed_rows import PackedRows, PlacedSequences, blank_rows, place_sequences
 
 FIRST_ORDINARY_ID = MASK_ID + 1
@@ -97,14 +97,6 @@ class Collator:
 
     def read(self, epochs: Sequence[int], rows: Sequence[int]) -> Batch:
         """The batch of the given rows, each with the choices of its epoch; a negative row number gives an empty row."""
-        return self._sample(epochs, rows)[0]
-
-    def spans(self, epoch: int, row: int) -> Spans:
-        """The n-grams of one row that are predicted, as indices of its tokens."""
-        return self._sample([epoch], [row])[1]
-
-    def _sample(self, epochs: Sequence[int], rows: Sequence[int]) -> tuple[Batch, Spans]:
-        """Samples rows. Returns their batch, and the n-grams to predict as indices of its tokens."""
         batch = blank(len(rows), self.shape)
         filled = [index for index, row in enumerate(rows) if row >= 0]
         sampled = SampledRows([epochs[index] for index in filled], [rows[index] for index in filled])
@@ -115,7 +107,8 @@ class Collator:
         placed = place_sequences(PackedRows(*batch[:4]), per_row, *arranged.texts())
         batch.cls_positions[placed.row, placed.number] = placed.start
         batch.sentence_labels[placed.row, placed.number] = arranged.labels
-        return batch, self._mask(batch, placed, np.array(filled, dtype=np.int64), sampled)
+        self._mask(batch, placed, np.array(filled, dtype=np.int64), sampled)
+        return batch
 
     def _arrange(self, stored: ShardRows, sampled: SampledRows) -> Arranged:
         """Orders the parts of every pair for the objective, and labels the pairs."""
@@ -149,14 +142,12 @@ class Collator:
                 tokens = np.concatenate([tokens, *segments])
         return Arranged(tokens, starts, lengths, labels)
 
-    def _mask(self, batch: Batch, placed: PlacedSequences, filled: NDArray[np.int64], sampled: SampledRows) -> Spans:
+    def _mask(self, batch: Batch, placed: PlacedSequences, filled: NDArray[np.int64], sampled: SampledRows) -> None:
         """Samples the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.
 
         Args:
             placed: the tokens of the batch.
             filled: (R,) the indices in the batch of the rows that are not empty.
-        Returns:
-            The n-grams to predict, as indices of the tokens of `placed`.
         """
         length, predictions = self.shape.sequence_length, self.shape.predictions
         # Draws a fixed count regardless of content: at most two per word and two per prediction are used.
@@ -185,7 +176,6 @@ class Collator:
             len(self.continues_word),
             self.masking,
         )
-        return spans
 
 
 def sample_partners(

@@ -82,8 +82,6 @@ class Spans(NamedTuple):
 
     starts: NDArray[np.int64]  # (N,) position of each one's first token
     tokens: NDArray[np.int64]  # (N,) how many tokens it has
-    words: NDArray[np.int64]  # (N,) how many words it has
-    sampled: NDArray[np.int64]  # (N,) how many words its length was sampled as; more than `words` if it was shortened
     rows: NDArray[np.int64]  # (N,) its row
 
     def positions(self) -> NDArray[np.int64]:
@@ -129,10 +127,10 @@ def choose_spans(
         if left:
             unplaced.place(in_order[:count].data, itertools.repeat(1), left)
         of_row.append(len(unplaced.spans) - before)
-    begins, realised, sampled = np.array(unplaced.spans, dtype=np.int64).reshape(-1, 3).T  # (N,) each
+    begins, sizes = np.array(unplaced.spans, dtype=np.int64).reshape(-1, 2).T  # (N,) each
     rows = np.repeat(np.arange(len(of_row)), of_row)  # (N,)
-    starts, last = words.starts[begins], begins + realised - 1
-    spans = Spans(starts, words.starts[last] + words.lengths[last] - starts, realised, sampled, rows)
+    starts, last = words.starts[begins], begins + sizes - 1
+    spans = Spans(starts, words.starts[last] + words.lengths[last] - starts, rows)
     # The words of a row follow those of the row before.
     ascending = np.argsort(begins)
     return Spans(*(column[ascending] for column in spans))
@@ -141,11 +139,11 @@ def choose_spans(
 class _Unplaced:
     """The words that are in no span yet, and the spans placed so far.
 
-    spans: of each its first word, its words, and the words that were sampled for it.
+    spans: of each its first word, and how many words it has.
     """
 
     def __init__(self, words: Words, max_ngram: int) -> None:
-        self.spans: list[tuple[int, int, int]] = []
+        self.spans: list[tuple[int, int]] = []
         last = np.flatnonzero(np.diff(words.segments, append=-1))  # (segments,) each one's last word
         to_end = np.repeat(last + 1, np.diff(last, prepend=-1)) - np.arange(len(words.starts))  # (W,)
         # For each word the words to the end of its segment, as far as a span may need them; 0 if it is taken.
@@ -169,7 +167,7 @@ class _Unplaced:
                 if tokens > budget:
                     continue
                 free[first] = 0
-                spans.append((first, 1, 1))
+                spans.append((first, 1))
             else:
                 behind = first + wanted
                 if 0 in free[first:behind]:  # a later word is taken
@@ -181,7 +179,7 @@ class _Unplaced:
                 if behind == first:
                     continue
                 free[first:behind] = taken[behind - first]
-                spans.append((first, behind - first, wanted))
+                spans.append((first, behind - first))
             budget -= tokens
             if not budget:
                 break

@@ -103,12 +103,14 @@ def engine_state(engine: DeepSpeedEngine) -> dict[str, Any]:
     """The engine's state without its tensors: what state.json of a checkpoint holds."""
     optimizer = engine.basic_optimizer
     scaler = _dynamic_loss_scaler(engine)
+    # DeepSpeed's FusedAdam counts its updates in one tensor's state only, the last of a group.
+    steps = max((int(state["step"]) for state in optimizer.state.values() if state), default=0)
     return {
         "step": engine.global_steps,
         "samples": engine.global_samples,
         "skipped_steps": engine.skipped_steps,
         "optimizer": type(optimizer).__name__,
-        "optimizer_steps": _optimizer_steps(optimizer),
+        "optimizer_steps": steps,
         "groups": [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups],
         "loss_scaler": None if scaler is None else {name: getattr(scaler, name) for name in _SCALER_STATE},
         "zero_stage": zero_layout.stage(engine),
@@ -128,27 +130,17 @@ def restore(engine: DeepSpeedEngine, saved: Mapping[str, Any], saved_groups: Map
     engine.global_samples = saved["samples"]
     engine.skipped_steps = saved["skipped_steps"]
     engine.micro_steps = saved["step"] * engine.gradient_accumulation_steps()
-    _set_optimizer_steps(optimizer, saved["optimizer_steps"])
+    for state in optimizer.state.values():
+        if torch.is_tensor(state.get("step")):
+            state["step"].fill_(saved["optimizer_steps"])
+        else:
+            state["step"] = saved["optimizer_steps"]
     scaler = _dynamic_loss_scaler(engine)
     if scaler is not None and saved["loss_scaler"] is not None:
         for name in _SCALER_STATE:
             setattr(scaler, name, saved["loss_scaler"][name])
     for slice_ in zero_layout.slices(engine):
         optimizer.param_groups[slice_.group]["lr"] = saved["groups"][saved_groups[slice_.name]]["lr"]
-
-
-def _optimizer_steps(optimizer: torch.optim.Optimizer) -> int:
-    """The updates that the optimizer has made, without skipped ones."""
-    # DeepSpeed's FusedAdam counts in one tensor's state only, the last of a group.
-    return max((int(state["step"]) for state in optimizer.state.values() if state), default=0)
-
-
-def _set_optimizer_steps(optimizer: torch.optim.Optimizer, steps: int) -> None:
-    for state in optimizer.state.values():
-        if torch.is_tensor(state.get("step")):
-            state["step"].fill_(steps)
-        else:
-            state["step"] = steps
 
 
 def _dynamic_loss_scaler(engine: DeepSpeedEngine) -> Any | None:

@@ -19,18 +19,17 @@ from common.errors import UserError
 from common.files import atomic
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint
-from pipeline.checkpoint.results import RESULTS, OneRunRecord, read_results
 from pipeline.checkpoint.retention import step_of
+from pipeline.checkpoint.run_directory import RESULTS, OneRunRecord, read_results
 from pipeline.data import sampler
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.finetuning.prediction import batches_of, outputs_of, predict
+from pipeline.finetuning.predictor import batches_of, outputs_of, predict
 from pipeline.settings.finetune_flags import FinetuneFlags
 from pipeline.settings.run_settings import FinetuneSettings
 from pipeline.tasks.metrics import NOT_ABOVE
 from pipeline.tasks.task import Features, SpanLimits, Splits, Task
-from pipeline.training.evaluations import Evaluation, Monitor
-from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
+from pipeline.training.training_run import REMEDY, Evaluation, Monitor, TrainingFailed, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 if TYPE_CHECKING:

@@ -1,27 +1,37 @@
-"""The work of `pipeline.predict`: checks the command, predicts, and writes tables, or JSON Lines through a pipe."""
+"""The work of `pipeline.predict`: checks the command, predicts, and writes tables, or JSON Lines through a pipe.
+
+The answers are made in chunks, with a bar. For a file they are written as they come, so that the same command goes on
+after an interruption.
+"""
 
 import argparse
+import contextlib
 import csv
 import dataclasses
 import functools
 import io
 import json
-import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+import xxhash
+
 from common.errors import UserError, one_line
-from common.files import atomic, places
+from common.files import atomic, locks, places
+from common.files.json_files import read_bytes
+from common.progress_bar import Progress
 from data_prep.corpus.documents import spelled
 from data_prep.text.vocabulary import MASK
 from pipeline.checkpoint.pooling import read_pooling
-from pipeline.finetuning.partial_answers import Answering, answers, identity_of, partial_file
 from pipeline.finetuning.predictor import Predictor, open_predictor
 from pipeline.tasks.files.rows import Columns, ExampleRow, check_columns, rows_of
 from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
 from pipeline.tasks.task import Task
+from pipeline.training.metrics_file import finite
 
 PIPE = "-"
 """In the place of a file: standard input, or JSON Lines on standard output."""
@@ -31,6 +41,11 @@ BATCHES = 16
 """Of a chunk, which is lost if the command is interrupted."""
 
 Rows = Sequence[dict[str, Any]]
+Answer = dict[str, Any]
+Answering = Callable[[list[Any]], Sequence[Answer]]
+MARK = "albert-pretraining answers "
+"""Begins the first line of the file, which the identity ends. Each further line is the JSON of a chunk."""
+MAX_PARTIAL_BYTES = 64 << 30
 T = TypeVar("T")
 
 
@@ -65,12 +80,77 @@ def answered(
 ) -> Iterator[Rows]:
     """The rows with the columns that `answer` gives for their examples, some batches at a time.
 
-    `options` are what else decides these columns, see `partial_answers`.
+    `options` are what else decides these columns, see `identity_of`.
     """
     out, left = None if args.out == PIPE else Path(args.out), iter(rows)
     identity = identity_of(predictor.model, predictor.vocabulary.pieces, args.batch_size, *options, *rows)
     for some in answers(examples, answer, BATCHES * args.batch_size, out, identity):
         yield [{**row, **found} for found, row in zip(some, left)]
+
+
+def partial_file(out: Path) -> Path:
+    """The file beside `out` that holds the answers so far."""
+    return out.with_name(f".{out.name}.partial")
+
+
+def identity_of(model: torch.nn.Module, *options: object) -> str:
+    """A digest of the weights of a model and of anything else that decides the answers, by its `repr`."""
+    state = xxhash.xxh3_128()
+    for option in options:
+        state.update(repr(option).encode(errors="surrogatepass"))
+    for name, tensor in model.state_dict().items():
+        state.update(name.encode())
+        state.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return str(state.hexdigest())
+
+
+def answers(
+    examples: Sequence[Any], answer: Answering, size: int, out: Path | None, identity: str
+) -> Iterator[list[Answer]]:
+    """Yields the answers to examples, `size` at a time. An example of None has {}.
+
+    With `out`, each chunk is added to its `partial_file` first, from which a later start with the same identity reads.
+
+    Raises UserError if another process writes `out`, or the partial file is another file.
+    """
+    with contextlib.ExitStack() as stack:
+        found: list[list[Answer]] = []
+        if out is not None:
+            stack.enter_context(locks.holding(locks.beside(out), out))
+            partial = partial_file(out)
+            found = _read_partial(partial, MARK + identity)
+            atomic.write_text(partial, "\n".join([MARK + identity, *map(json.dumps, found), ""]))
+            file = stack.enter_context(partial.open("a", encoding="utf-8"))
+        progress = stack.enter_context(Progress("predict", len(examples), "rows", quiet_seconds=5.0))
+        if done := sum(map(len, found)):
+            progress.resume(done)
+            progress.say(f"predict: {done:,} of {len(examples):,} rows are in {partial} already")
+        yield from found
+        for start in range(done, len(examples), size):
+            chunk = examples[start : start + size]
+            given = iter(answer([example for example in chunk if example is not None]))
+            made = [{} if example is None else next(given) for example in chunk]
+            if out is not None:
+                file.write(json.dumps(made) + "\n")
+                file.flush()
+            progress.update(len(made))
+            yield made
+
+
+def _read_partial(partial: Path, first: str) -> list[list[Answer]]:
+    """The chunks of an earlier start, if its first line is `first`; of a later one nothing that a kill cut short."""
+    if not os.path.lexists(partial):
+        return []
+    lines = read_bytes(partial, "move it away", MAX_PARTIAL_BYTES).decode(errors="replace").split("\n")[:-1]
+    if not lines or not lines[0].startswith(MARK):
+        raise UserError(f"{partial} is no file of this command; move it away")
+    if lines[0] != first:
+        print(f"{partial} is of another model, input or options; all rows are predicted anew", flush=True)
+        return []
+    found: list[list[Answer]] = []
+    with contextlib.suppress(ValueError):
+        found.extend(json.loads(line) for line in lines[1:])
+    return found
 
 
 def predict(args: argparse.Namespace) -> Iterator[Rows]:
@@ -196,16 +276,7 @@ def write(out: str, rows: Rows) -> None:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_finite(value), ensure_ascii=False, default=str, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """The value with null for numbers that JSON cannot write."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_finite, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(finite(value), ensure_ascii=False, default=str, allow_nan=False)
 
 
 def _json_lines(rows: Rows) -> bytes:

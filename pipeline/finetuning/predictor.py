@@ -1,7 +1,8 @@
 """A trained model that answers: of a run, an export, or a published model.
 
 `open_predictor` finds out what the model is. It predicts if it has the head of a task, fills masks if it was
-pre-trained, as `transformers` does, and embeds texts in any case.
+pre-trained, as `transformers` does, and embeds texts in any case. `predict` predicts each example of a split exactly
+once, over all ranks of a training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from common.errors import UserError
 from common.files.json_files import Positive, check_as
@@ -20,15 +22,71 @@ from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
 from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
 from pipeline.checkpoint.pooling import read_pooling
-from pipeline.data.prefetch import to_device
-from pipeline.finetuning.prediction import batches_of, outputs_of
+from pipeline.data.prefetch import prefetch, to_device
+from pipeline.distributed import progress
+from pipeline.distributed.control import ControlGroup
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.row_packing import EncodedTexts, pack
 from pipeline.tasks.own_tasks import task_of_head
-from pipeline.tasks.task import Examples, SpanLimits, Task
+from pipeline.tasks.task import Examples, Features, SampleOutput, SpanLimits, Task
+from pipeline.training.training_run import Monitor, unmonitored
 
 BATCH_SIZE = 32
+TOKENS_IN_BATCH = 8192
+"""Of an evaluation."""
 _REMEDY = "restore it, or name another model"
+
+
+def batches_of(
+    features: Features, rank: int = 0, world_size: int = 1, limit: int = TOKENS_IN_BATCH, by_tokens: bool = True
+) -> list[list[int]]:
+    """The numbers of the samples in each of this rank's batches. Samples of similar length share a batch.
+
+    The batches of all ranks together hold each sample once. All ranks get the same number of batches, because a forward
+    pass under ZeRO-3 is collective; the last batch may be empty. A batch has at most `limit` tokens, or samples if not
+    `by_tokens`; one longer sample is a batch of its own.
+    """
+    order = np.argsort(features.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
+    ends = np.cumsum(features.lengths[order] if by_tokens else np.ones_like(order))
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        batches.append(order[start:end].tolist())
+        start = end
+    batches += [[] for _ in range(-len(batches) % world_size)]
+    return batches[rank::world_size]
+
+
+def predict(
+    model: nn.Module, features: Features, control: ControlGroup, device: torch.device, wrap: Monitor = unmonitored
+) -> Any | None:
+    """The predictions of a model or engine on rank 0, None on others. Leaves it in evaluation mode. Collective."""
+    batches = batches_of(features, control.rank, control.world_size)
+    gathered = control.gather(outputs_of(model, features, device, batches, wrap))
+    if gathered is None:
+        return None
+    with progress.get_progress().during("scoring"):
+        return features.predictions({sample: result for part in gathered for sample, result in part.items()})
+
+
+@torch.no_grad()
+def outputs_of(
+    model: nn.Module,
+    features: Features,
+    device: torch.device,
+    batches: Sequence[list[int]],
+    wrap: Monitor = unmonitored,
+) -> dict[int, SampleOutput]:
+    """The output of a model or an engine for each sample in `batches`, by number. Leaves it in evaluation mode."""
+    model.eval()
+    made = ((samples, features.batch(samples, training=False)) for samples in batches)
+    outputs: dict[int, SampleOutput] = {}
+    for samples, batch in wrap(prefetch(made), len(batches)):
+        output = model(**to_device(batch, device))
+        outputs.update(zip(samples, features.decode(samples, batch, output)))
+    return outputs
 
 
 class Fill(NamedTuple):

@@ -40,8 +40,8 @@ from model.layers.embeddings import FactorisedEmbeddings
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining.pretraining_task import PreTraining
-from pipeline.training.evaluations import Evaluation, Monitor
 from pipeline.training.step_metrics import Meter, sum_over_ranks
+from pipeline.training.training_run import Evaluation, Monitor
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine

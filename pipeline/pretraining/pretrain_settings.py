@@ -1,9 +1,14 @@
-"""Finds out the settings of a pre-training run, from flags, DeepSpeed JSON, training shards and earlier starts."""
+"""Finds out the settings of a pre-training run, from flags, DeepSpeed JSON, training shards and earlier starts.
+
+The architecture is that of a preset or a trained model, with the data's vocabulary and positions.
+"""
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from common.errors import UserError
+from data_prep.format.shard_manifest import ShardManifest
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
@@ -14,16 +19,22 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
-from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import Corpora, digest_of, open_corpora
 from pipeline.pretraining.distillation import Distillation, Teacher, find_teacher
 from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.pretraining_task import PreTraining
-from pipeline.settings.pretrain_flags import PretrainFlags
+from pipeline.settings.pretrain_flags import PretrainFlags, parse_fields
 from pipeline.settings.run_settings import Branch, Distilled, PretrainSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings
-from pipeline.sharing.trained_run import open_run
+from pipeline.sharing.write_export import open_run
 from pipeline.training import schedule
+
+_DECIDE_SHAPES = (
+    *("embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("parameter_sharing", "num_hidden_groups", "type_vocab_size"),
+    *("hidden_act", "layer_norm_eps", "has_embedding_projection"),
+)
+"""What a model must have in common with the one whose weights it starts from. Positions and heads may be new."""
 
 
 def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreTraining:
@@ -153,6 +164,73 @@ def _architecture(
     if teacher is not None:
         like = like or teacher.student_config()
     return architecture(flags.preset, parse_fields(flags.model_args), flags.objective, corpora.manifest, like, source)
+
+
+def architecture(
+    name: str | None,
+    fields: dict[str, Any],
+    objective: str | None,
+    manifest: ShardManifest,
+    trained: AlbertConfig | None = None,
+    source: str | None = None,
+) -> AlbertConfig:
+    """The architecture of the model to train.
+
+    The data's manifest decides the size of the vocabulary. Its rows decide the positions, unless `fields` or the
+    trained model has more.
+
+    Args:
+        name: of a preset; None for the architecture of `trained`.
+        fields: values that replace some of it, see `parse_fields`.
+        objective: "sop", "nsp" or "mlm"; None for the preset's or the trained model's.
+        manifest: of the training data.
+        trained: the model whose architecture it is without `name`; None if there is none.
+        source: flag and directory of `trained`, such as "--init DIR", if its weights are the initial ones; else None.
+    Raises:
+        UserError: values do not fit together, or not to the data, or the weights of `trained` do not fit.
+    """
+    positions = max(manifest.max_seq_length, trained.max_position_embeddings if trained is not None else 0)
+    fields = {"vocab_size": manifest.vocabulary_size, "max_position_embeddings": positions} | fields
+    if fields["vocab_size"] != manifest.vocabulary_size:
+        raise UserError(
+            f"the model's vocab_size {fields['vocab_size']} is not the {manifest.vocabulary_size} of the data's "
+            "vocabulary; leave the field out"
+        )
+    if fields["max_position_embeddings"] < manifest.max_seq_length:
+        raise UserError(
+            f"max_position_embeddings {fields['max_position_embeddings']} is less than the data's "
+            f"{manifest.max_seq_length}; leave the field out, or make new shards"
+        )
+    if objective is not None:
+        fields["sentence_head"] = None if objective == "mlm" else objective
+    try:
+        if name is not None:
+            config = AlbertConfig.preset(name, **fields)
+        else:
+            assert trained is not None, "the command line has --model, --init or --teacher"
+            config = AlbertConfig.from_dict(trained.to_dict() | fields)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if config.type_vocab_size < 2:
+        remedy = "leave the field out" if "type_vocab_size" in fields else f"name another model than {source}"
+        raise UserError(f"type_vocab_size is less than 2, but a pair has two segments; {remedy}")
+    if trained is not None and source is not None:
+        _check_weights_fit(config, trained, source)
+    return config
+
+
+def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: str) -> None:
+    """Raises UserError, naming what differs, if the weights of `trained` do not fit into `config`."""
+    differ = [name for name in _DECIDE_SHAPES if getattr(config, name) != getattr(trained, name)]
+    if config.max_position_embeddings < trained.max_position_embeddings:
+        differ.append("max_position_embeddings")
+    if differ:
+        differences = ", ".join(
+            f"{name} is {getattr(trained, name)} there and {getattr(config, name)} here" for name in differ
+        )
+        raise UserError(
+            f"{source} holds another model: {differences}; leave --model and these fields out to take its architecture"
+        )
 
 
 def _masking(flags: PretrainFlags, teacher: Teacher | None) -> MaskingSettings:

@@ -29,9 +29,8 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.engine.hardware import missing_for_compilation
 from pipeline.pretraining.corpora import check_on_hosts, describe_missing_labels
 from pipeline.settings.run_settings import PretrainSettings
-from pipeline.training.evaluations import Evaluation, Monitor, unmonitored
 from pipeline.training.step_metrics import Meter, sum_over_ranks
-from pipeline.training.training_run import Throughput
+from pipeline.training.training_run import Evaluation, Monitor, Throughput, unmonitored
 from pipeline.training.training_task import TrainingTask
 
 if TYPE_CHECKING:

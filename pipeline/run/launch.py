@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
 from common.files import places
@@ -45,7 +45,7 @@ def run_command(
         hardware.limit_compile_threads()
         rendezvous = Rendezvous()
     except UserError as error:
-        return _refuse_alone(error)
+        return _refuse(error, waits=os.environ.get("LOCAL_RANK", "0") != "0")
 
     def check() -> "tuple[Any, Sequence[TrainingTask], Mapping[str, str], bool]":
         try:
@@ -74,28 +74,17 @@ def run_command(
         with Watch(rendezvous, flags.output, flags.host_timeout, flags.hang_timeout):
             return start.train_all(flags, tasks, facts)
     except UserError as error:
-        report_user_error(error, rendezvous.rank)
+        return _refuse(error, waits=rendezvous.rank != 0, prints=rendezvous.rank == 0)
 
 
-def _refuse_alone(error: UserError) -> int:
-    """Prints a mistake that this rank found before it met the others, and returns the exit status.
+def _refuse(error: UserError, waits: bool, prints: bool = True) -> int:
+    """Prints a mistake, which all ranks find, as one line and returns the exit status.
 
-    The launcher ends the other ranks of the host, which find the same mistake, before they print it.
+    The launcher ends the other ranks once one of them exits, so all wait but the first of the host, or, after the ranks
+    have met, but rank 0.
     """
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if waits:
         time.sleep(5.0)
-    print(f"error: {error}", file=sys.stderr, flush=True)
-    return 2
-
-
-def report_user_error(error: UserError, rank: int) -> NoReturn:
-    """Prints the error as one line on rank 0 and exits with status 2.
-
-    All ranks find the same mistake. The launcher kills the other ranks once one of them exits, so the others wait
-    until rank 0 has printed.
-    """
-    if rank == 0:
+    if prints:
         print(f"error: {error}", file=sys.stderr, flush=True)
-    else:
-        time.sleep(5.0)
-    sys.exit(2)
+    return 2

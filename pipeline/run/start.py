@@ -18,7 +18,7 @@ from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import fill_weights
-from pipeline.checkpoint.results import RESULTS
+from pipeline.checkpoint.run_directory import RESULTS
 from pipeline.checkpoint.save_and_load import load_latest
 from pipeline.distributed import launcher, progress
 from pipeline.distributed.control import ControlGroup

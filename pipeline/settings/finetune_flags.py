@@ -27,10 +27,6 @@ _batch = bounded(int, "batch size", lambda n: 1 <= n <= MAX_BATCH, f"at least 1 
 _seeds = bounded(int, "whole number", lambda n: 1 <= n <= MAX_SEEDS, f"at least 1 and at most {MAX_SEEDS}")
 
 
-def _is_name(text: str) -> bool:
-    return text != "" and text.isprintable()
-
-
 def _default_columns(use: str) -> str:
     """The default names of a column, over the tasks on own files; `use` is a field of `Columns`."""
     return "; ".join(dict.fromkeys(getattr(kind.own_tasks[task], use) for task, kind in OWN_TASKS.items()))
@@ -162,7 +158,8 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         names = tuple(name_of(name) or "" for name in self.label_names)
         if names and "multi-label" not in kind.own_tasks:
             raise UserError(f"--label-names is for --task multi-label, not {task}")
-        if names and not (1 < len(set(names)) == len(names) <= MAX_LABELS and all(map(_is_name, names))):
+        are_printable = all(name and name.isprintable() for name in names)
+        if names and not (1 < len(set(names)) == len(names) <= MAX_LABELS and are_printable):
             wanted = f"2 to {MAX_LABELS:,} different printable names"
             raise UserError(f"--label-names needs {wanted}; it has {', '.join(map(repr, names)):.200}")
         if len(set(choices)) < len(choices):

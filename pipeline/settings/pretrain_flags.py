@@ -1,14 +1,15 @@
 """The flags of `pipeline.pretrain`. A new flag is a field here."""
 
+import dataclasses
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from common.command_line import Parser, natural, positive, tokens
+from common.command_line import Parser, natural, positive, tokens, truth
 from common.errors import UserError
-from model.config import ATTENTION_KERNELS, PRESETS
+from model.config import ATTENTION_KERNELS, PRESETS, AlbertConfig
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
 from pipeline.settings.run_flags import RunFlags
@@ -165,3 +166,28 @@ def parse(words: Sequence[str]) -> PretrainFlags:
     if flags.teacher is None and flags.teacher_loss != PretrainFlags.teacher_loss:
         raise UserError("--teacher-loss says how to distil a model; give it with --teacher DIR")
     return flags
+
+
+_PARSERS: dict[Any, Callable[[str], Any]] = {int: int, float: float, float | None: float, bool | None: truth}
+
+
+def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
+    """Parses `["embedding_size=64", ...]` into typed fields of AlbertConfig."""
+    types = {field.name: field.type for field in dataclasses.fields(AlbertConfig)}
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"--model-args {pair!r} is not of the form FIELD=VALUE; give e.g. embedding_size=64")
+        if name not in types:
+            raise UserError(f"--model-args: AlbertConfig has no field {name!r}; it has {', '.join(types)}")
+        if name in fields:
+            raise UserError(f"--model-args gives {name} twice; keep one")
+        if name == "sentence_head":
+            raise UserError("--model-args sentence_head: the objective decides it; use --objective {sop,nsp,mlm}")
+        try:
+            fields[name] = _PARSERS.get(types[name], str)(text)
+        except (ValueError, ArgumentTypeError):
+            wanted = "true or false" if types[name] == bool | None else "a number"
+            raise UserError(f"--model-args {pair!r}: the value must be {wanted}") from None
+    return fields

@@ -98,20 +98,16 @@ def _pretraining_from_4(content: Mapping[str, Any], found: dict[str, Any], run: 
         "eval_batches": content["eval_batches"],
         "deepspeed_config": "",
     }
-    kept = ("objective", "skipped_batches", "corpora", "distilled")
-    return (
-        found
-        | {name: content[name] for name in kept}
-        | {
-            "masking": {name: value for name, value in masking.items() if name != "scheme"},
-            "data": content["data_directories"],
-            "data_digests": [digest for digest, _ in weighted],
-            "corpus_weights": [round(weight) for _, weight in weighted],
-            "kept_checkpoints": 5,
-            "branch": content.get("branch"),
-            "scored_on": content.get("scored_on", ""),
-        }
-    )
+    found |= {name: content[name] for name in ("objective", "skipped_batches", "corpora", "distilled")}
+    return found | {
+        "masking": {name: value for name, value in masking.items() if name != "scheme"},
+        "data": content["data_directories"],
+        "data_digests": [digest for digest, _ in weighted],
+        "corpus_weights": [round(weight) for _, weight in weighted],
+        "kept_checkpoints": 5,
+        "branch": content.get("branch"),
+        "scored_on": content.get("scored_on", ""),
+    }
 
 
 def _finetuning_from_4(content: Mapping[str, Any], found: dict[str, Any], run: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Exports a checkpoint as a directory: the model, its vocabulary and a model card.
+"""Exports a checkpoint as a directory: the model, its vocabulary and a model card. Opens the model of a run.
 
 The card is README.md with the YAML header that the Hugging Face hub reads. It is written from the run's own records;
 card_template.md has its text and tables.
@@ -10,11 +10,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 
 from common import __version__
@@ -24,18 +25,18 @@ from common.text import format_duration, printable
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.tokenizer_json import tokenizer_files
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
-from model import bert, checkpoint, huggingface
+from model import AlbertForPreTraining, bert, checkpoint, huggingface
 from model.albert import ModelWithHead
 from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.initial_weights import HEAD_FILE, best_checkpoint, load_into, restore_file_ids
 from pipeline.checkpoint.pooling import write_pooling
-from pipeline.checkpoint.results import RESULTS, read_results
-from pipeline.checkpoint.retention import step_of
+from pipeline.checkpoint.retention import find_latest, step_of, tags
+from pipeline.checkpoint.run_directory import RESULTS, read_results
 from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings
-from pipeline.settings.settings_file import read_settings
-from pipeline.sharing.trained_run import TrainedRun, open_run
-from pipeline.tasks.own_tasks import TaskRecord
+from pipeline.settings.settings_file import SETTINGS, read_settings
+from pipeline.tasks.own_tasks import TaskRecord, task_of
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_file
 
@@ -53,14 +54,47 @@ print(albert.load(".").{call})"""
 
 
 @dataclass(frozen=True)
-class ExportOptions:
-    """What a person says of an export: the license as on the hub, and codes of languages.
+class TrainedRun:
+    """A run whose model is used; after pre-training it has no task. UserError of its methods: no such checkpoint."""
 
-    Without languages they are those of the text of pre-training, if they are recorded.
-    """
+    directory: Path
+    task: Task | None
 
-    license: str = "other"
-    languages: tuple[str, ...] = ()
+    def load(self, tag: Path | None = None) -> ModelWithHead:
+        """The model of a checkpoint, by default the usual one: fp32, on the CPU, in evaluation mode."""
+        config = read_settings(self.directory).model
+        with torch.device("meta"):
+            model = self.task.kind.make_model(self.task, config) if self.task else AlbertForPreTraining(config)
+        return load_into(model, load_weights(tag or self.usual()), self.directory)
+
+    def usual(self) -> Path:
+        """The checkpoint that is exported unless another one is asked for.
+
+        It is the best one of a fine-tuning run, and the newest complete one of a pre-training run.
+        """
+        if self.task is not None:
+            return best_checkpoint(self.directory)
+        if newest := find_latest(self.directory / "checkpoints", content=True):
+            return newest
+        raise UserError(
+            f"{self.directory / 'checkpoints'} holds no complete checkpoint; train first, or name another run"
+        )
+
+    def of_step(self, step: int) -> Path:
+        """The checkpoint of one step."""
+        there = tags(self.directory / "checkpoints")
+        if tag := next((tag for tag in there if step_of(tag) == step), None):
+            return tag
+        steps = ", ".join(str(step_of(tag)) for tag in reversed(there)) or "none"
+        raise UserError(f"{self.directory} has no checkpoint of step {step}; its steps: {steps}; name another")
+
+
+def open_run(directory: Path) -> TrainedRun:
+    """The run in a directory. Raises UserError if there is none, or its record is damaged."""
+    settings = read_settings(directory)
+    if not isinstance(settings, FinetuneSettings):
+        return TrainedRun(directory, None)
+    return TrainedRun(directory, task_of(settings.task, settings.own_task, directory / SETTINGS))
 
 
 def export_usual(run: Path, out: Path) -> str:
@@ -70,19 +104,26 @@ def export_usual(run: Path, out: Path) -> str:
 
 
 def export_one(
-    run: TrainedRun, tag: Path, out: Path, options: ExportOptions | None = None, overwrite: bool | None = None
+    run: TrainedRun,
+    tag: Path,
+    out: Path,
+    license: str = "other",
+    languages: Sequence[str] = (),
+    overwrite: bool | None = None,
 ) -> str:
     """Writes the model of the checkpoint `tag` to the directory `out`, which is never visible half-written.
 
     Returns the format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
-    `overwrite`: see `outputs.check`. Raises UserError: `out` cannot be written, or a record of the run is damaged.
+    `license`: as on the hub. `languages`: their codes; without them they are those of the text of pre-training, if they
+    are recorded. `overwrite`: see `outputs.check`. Raises UserError: `out` cannot be written, or a record of the run is
+    damaged.
     """
     place, source = out.resolve(), _source(run.directory, out)
     # The directory "export" of a run has the run's name.
     name = run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
     try:
         with outputs.making(out, run_directory.EXPORT_TOOL, source, overwrite) as temporary:
-            return _write(run, tag, temporary, name, options or ExportOptions())
+            return _write(run, tag, temporary, name, license, languages)
     except UserError:
         raise
     except ValueError as error:  # the vocabulary is damaged, or another one
@@ -96,7 +137,7 @@ def _source(run: Path, out: Path) -> str:
     return os.path.relpath(run.resolve(), out.resolve())
 
 
-def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions) -> str:
+def _write(run: TrainedRun, tag: Path, directory: Path, name: str, license: str, languages: Sequence[str]) -> str:
     """Writes the files of the export into `directory`. Returns the format, for people."""
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
     vocabulary, positions = load_vocabulary(vocabulary_file), model.config.max_position_embeddings
@@ -111,7 +152,7 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
         atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
         checkpoint.save(model, directory)
         shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
-    card = _model_card(run, step_of(tag), model, vocabulary, options, name, in_layout)
+    card = _model_card(run, step_of(tag), model, vocabulary, license, languages, name, in_layout)
     atomic.write_text(directory / CARD, card)
     own = "in the project's own format: transformers has no such head"
     return "in the Hugging Face layout" if in_layout else own
@@ -128,7 +169,6 @@ def _prediction_record(run: TrainedRun) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Exports as the parsed command line asks, and prints what was written. Raises UserError for a mistake."""
-    options = ExportOptions(args.license, tuple(args.language))
     run, out = args.run.resolve(), args.out.resolve()
     if run.is_relative_to(out) or out.is_relative_to(run / "checkpoints"):
         raise UserError(f"--out {args.out} holds the run or is one of its checkpoints; choose another --out")
@@ -138,7 +178,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
     trained = open_run(args.run)
     tag = trained.usual() if args.step is None else trained.of_step(args.step)
-    print(f"wrote {args.out} {export_one(trained, tag, args.out, options, args.overwrite)}")
+    print(f"wrote {args.out} {export_one(trained, tag, args.out, args.license, args.language, args.overwrite)}")
 
 
 def _model_card(
@@ -146,7 +186,8 @@ def _model_card(
     step: int,
     model: ModelWithHead,
     vocabulary: Vocabulary,
-    options: ExportOptions,
+    license: str,
+    languages: Sequence[str],
     name: str,
     in_layout: bool,
 ) -> str:
@@ -159,11 +200,11 @@ def _model_card(
     if trained:
         metrics_file.check_numbers(run.directory, trained[-1], ("seconds", "tokens"))
     corpora = () if pretraining is None else pretraining.corpora
-    languages = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
+    recorded = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
     fields = ModelCardData(
-        license=options.license,
-        license_name="unknown" if options.license == "other" else None,
-        language=list(options.languages or dict.fromkeys(filter(None, languages))) or None,
+        license=license,
+        license_name="unknown" if license == "other" else None,
+        language=list(languages or dict.fromkeys(filter(None, recorded))) or None,
         library_name="transformers" if in_layout else None,
         pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
         tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
@@ -187,7 +228,7 @@ def _model_card(
         last=trained[-1] if trained else {},
         duration=format_duration,
         plain=plain,
-        options=options,
+        license=license,
         task=task,
         step=step,
         in_layout=in_layout,

@@ -248,9 +248,9 @@ class Kind(ABC):
     def majority(self, task: "Task", predictions: Any) -> Any:
         """The predictions of a model that always gives the most frequent answer. The labels must be known."""
 
-    def interval(self, task: "Task", metric: str, predictions: Any, seed: int = 0) -> Interval:
+    def interval(self, task: "Task", metric: str, predictions: Any) -> Interval:
         """The 95 % interval of a metric, in the unit of `statistic`. The labels must be known."""
-        return bootstrap_interval(self.statistic(task, metric, predictions), len(predictions), seed)
+        return bootstrap_interval(self.statistic(task, metric, predictions), len(predictions))
 
     def example_row(self, task: "Task") -> dict[str, Any]:
         """A row of a table that the kind reads, for the model card."""
@@ -355,7 +355,7 @@ class Task:
         atomic.write_text(directory / f"{split}.jsonl", "".join(lines))
         return [directory / f"{split}.jsonl"]
 
-    def estimate(self, predictions: Any, seed: int = 0) -> Estimate | None:
+    def estimate(self, predictions: Any) -> Estimate | None:
         """The first metric on one split (SQuAD: F1); None if the labels are not known."""
         kind, metric = self.kind, self.metrics[0]
         if not predictions.labelled:
@@ -364,7 +364,7 @@ class Task:
         value, majority = (
             kind.statistic(self, metric, tested)(every) for tested in (predictions, kind.majority(self, predictions))
         )
-        low, high = kind.interval(self, metric, predictions, seed)
+        low, high = kind.interval(self, metric, predictions)
         return Estimate(100 * value, (100 * low, 100 * high), 100 * majority)
 
     def in_percent(self, value: float) -> float:

@@ -13,9 +13,8 @@ from typing import Any
 from common.text import format_duration, markdown_table
 from pipeline.checkpoint.save_and_load import Saved
 from pipeline.settings.run_settings import as_json
-from pipeline.training.evaluations import Evaluation
-from pipeline.training.metrics_file import METRICS, drop_after
-from pipeline.training.training_run import Callback, TrainingRun
+from pipeline.training.metrics_file import METRICS, drop_after, finite
+from pipeline.training.training_run import Callback, Evaluation, TrainingRun
 
 LINE_SECONDS = 10.0
 """A line of training follows the previous one after this time at the earliest. metrics.jsonl has every interval."""
@@ -188,7 +187,7 @@ class MetricsLog(Callback):
         A number that is not finite (a mean over nothing) is null in the record.
         """
         if self._enabled:
-            record = {"step": step, "split": split, **_plain(metrics)}
+            record = {"step": step, "split": split, **finite(metrics)}
             self._unwritten += json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
             self._guarded(self._write_records)
             self._log_curves(step, metrics, split)
@@ -243,12 +242,6 @@ def _silence_the_writer() -> None:
 
     if usual.__module__ != __name__:
         threading.excepthook = hook
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def curves_of(split: str, metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -1,7 +1,8 @@
-"""Reads `metrics.jsonl`, and drops the records that a run will write again."""
+"""Reads `metrics.jsonl`, and drops the records that a run will write again; the metrics of each held-out set."""
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,15 @@ def _complete_records(run: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         yield line, record
 
 
+def finite(value: Any) -> Any:
+    """The value with null for numbers that JSON cannot write."""
+    if isinstance(value, Mapping):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _is_metric(value: Any, may_be_object: bool = False) -> bool:
     """Whether a value is a number that fits a float, null, or an object of these where one may be."""
     if may_be_object and isinstance(value, dict):
@@ -67,3 +77,14 @@ def check_numbers(run: Path, record: Mapping[str, Any], names: Iterable[str]) ->
 def last_record(run: Path, split: str) -> dict[str, Any] | None:
     """The newest record of `split` ("train" or "eval") in a run's metrics.jsonl, or None."""
     return next(reversed(read_records(run, split)), None)
+
+
+def parts_of(metrics: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The metrics of each held-out set without its prefix, by name; those of the only set by ""."""
+    if not names:
+        return {"": dict(metrics)}
+    parts = {names[0]: {name: value for name, value in metrics.items() if "/" not in name}}
+    for name in names[1:]:
+        prefix = f"{name}/"
+        parts[name] = {key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)}
+    return parts

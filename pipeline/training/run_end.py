@@ -15,9 +15,8 @@ from torch import Tensor
 from pipeline.checkpoint.checkpoint_manifest import BYTES_A_PARAMETER
 from pipeline.distributed.exits import EXIT_LOST, StopSignals
 from pipeline.engine.engine_state import Engine, differing_ranks, parameter_count, weights_checksum
-from pipeline.training.evaluations import Evaluation
 from pipeline.training.step_metrics import begin_sums
-from pipeline.training.training_run import REMEDY, TrainingFailed, TrainingRun
+from pipeline.training.training_run import REMEDY, Evaluation, TrainingFailed, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 MARGIN = 1.25  # measured times are multiplied by this factor and reserved

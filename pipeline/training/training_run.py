@@ -1,10 +1,10 @@
-"""What the trainer and its callbacks share: the progress of the run, its clock and speeds, the moments of callbacks."""
+"""What trainer, task and callbacks share: the progress of the run, its clock, speeds and evaluations."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from common.errors import UserError
 from common.files.json_files import Count, Finite
@@ -17,7 +17,7 @@ from pipeline.distributed.progress import Phase, get_progress
 from pipeline.engine.engine_config import Precision
 from pipeline.engine.hardware import find_by_device_name
 from pipeline.settings.run_settings import RunSettings
-from pipeline.training.evaluations import Evaluation
+from pipeline.training.metrics_file import parts_of
 
 if TYPE_CHECKING:  # whoever predicts need not wait for DeepSpeed
     from pipeline.checkpoint.save_and_load import Saved
@@ -111,6 +111,36 @@ class Throughput:
             if self.peak is not None:
                 metrics["peak_share"] = speed / self.peak
         return metrics
+
+
+class Monitor(Protocol):
+    """What an evaluation passes its batches through."""
+
+    def __call__(self, batches: Iterable[T], count: int) -> Iterator[T]:
+        """The `batches`, `count` of them. All ranks must have the same number."""
+        ...
+
+
+def unmonitored(batches: Iterable[T], count: int) -> Iterator[T]:
+    """A `Monitor` that only yields the batches."""
+    return iter(batches)
+
+
+class Evaluation(NamedTuple):
+    """The result of an evaluation."""
+
+    metrics: dict[str, Any]  # for metrics.jsonl and TensorBoard
+    score: float  # higher is better; the checkpoint with the highest score is kept
+    shown: str  # name of the metric that the console shows
+    # "mlm", "sop" and "nsp", as far as the run trains them; the console shows their accuracies
+    tasks: tuple[str, ...] = ()
+    # of the held-out sets, if there are several. The metrics of the first have no prefix, and decide the score; those
+    # of another begin with its name and a slash.
+    names: tuple[str, ...] = ()
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """The metrics of each held-out set, by name; "" for the only one."""
+        return parts_of(self.metrics, self.names)
 
 
 @dataclass

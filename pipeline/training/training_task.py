@@ -15,8 +15,7 @@ from pipeline.checkpoint.initial_weights import InitialModel, InitialWeights
 from pipeline.data.sampler import step_positions
 from pipeline.distributed.control import ControlGroup
 from pipeline.settings.run_settings import RunSettings
-from pipeline.training.evaluations import Evaluation, Monitor
-from pipeline.training.training_run import Throughput, TrainingRun
+from pipeline.training.training_run import Evaluation, Monitor, Throughput, TrainingRun
 
 if TYPE_CHECKING:
     from pipeline.engine.engine_state import Engine

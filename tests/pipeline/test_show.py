@@ -27,7 +27,7 @@ def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
     (collator,), labels = mixture.collators, set()
     for index in range(0, len(collator.shards), 7):
         batch = collator.read([2], [index])
-        pieces = show.shown_pieces(batch, 0, vocabulary.pieces)
+        pieces = show.shown_pieces(batch, vocabulary.pieces)
         at = {int(p): int(t) for p, t in zip(batch.masked_positions[0], batch.masked_labels[0]) if t != IGNORED_LABEL}
         for position, piece in enumerate(pieces):
             original, predicted, seen = marked(piece)

@@ -160,13 +160,13 @@ class LogitsKind(Kind):
 
         return compute
 
-    def interval(self, task: Task, metric: str, predictions: Logits, seed: int = 0) -> Interval:
+    def interval(self, task: Task, metric: str, predictions: Logits) -> Interval:
         """Accuracy: Wilson's interval. Any other metric: a bootstrap over the examples.
 
         Examples of several rows always get a bootstrap over whole examples: their rows depend on each other.
         """
         if metric != "accuracy" or predictions.lengths is not None:
-            return super().interval(task, metric, predictions, seed)
+            return super().interval(task, metric, predictions)
         count = len(predictions)
         return wilson_interval(self.statistic(task, metric, predictions)(np.arange(count)) * count, count)
 

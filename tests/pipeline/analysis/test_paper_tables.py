@@ -10,7 +10,7 @@ from model.counts import parameter_counts
 from pipeline.analysis import paper_tables
 from pipeline.analysis.comparison import TaskRun
 from pipeline.analysis.paper_tables import TABLES, PaperPretraining
-from pipeline.checkpoint.results import ResultsRecord
+from pipeline.checkpoint.run_directory import ResultsRecord
 from pipeline.settings.settings_file import read_settings
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline import reproduce
 from pipeline.analysis.paper_tables import TABLES
-from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import finetune_flags, pretrain_flags
+from pipeline.settings.pretrain_flags import parse_fields
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.conftest import REPOSITORY

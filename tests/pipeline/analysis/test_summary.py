@@ -8,8 +8,8 @@ import pytest
 
 from common.errors import UserError
 from pipeline.analysis.summary import curves_of, draw_curves, summarise, sustained_speed
-from pipeline.training.evaluations import Evaluation
 from pipeline.training.metrics_file import read_records
+from pipeline.training.training_run import Evaluation
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.records import write
 from tests.pipeline.training.made_records import RECORD, evaluation, log_run, open_log, training

@@ -1,7 +1,6 @@
 """A stop signal is answered at once, and a rank ends with the status that its `main` returns."""
 
 import atexit
-import ctypes
 import os
 import signal
 import sys
@@ -10,7 +9,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline.distributed.exits import ExitNotice, StopSignals, exit_notice, run_and_exit, say_stopped, write_now
-from tests.pipeline.workers.forked import Forked
+from tests.pipeline.workers.forked import Forked, lock_for_ever
 
 
 def leave(body):
@@ -41,7 +40,7 @@ def leave(body):
 )
 def test_nothing_that_is_destroyed_at_the_end_changes_the_status(tmp_path, body, status, said_at_the_end):
     process = Forked(tmp_path / "process", leave, body)
-    assert (process.status(), process.stdout) == (status, "said\n")
+    assert (process.wait(), process.stdout) == (status, "said\n")
     assert process.stderr.endswith(said_at_the_end + "\n") if said_at_the_end else not process.stderr
 
 
@@ -98,13 +97,13 @@ def be_stopped(numbers):
 )
 def test_ctrl_c_is_named_even_if_the_launcher_adds_a_signal(tmp_path, numbers, name):
     process = Forked(tmp_path / "process", be_stopped, numbers)
-    assert process.status() == 75
+    assert process.wait() == 75
     assert f"stopped by {name} and saved at step 7;" in process.stdout
 
 
 def test_a_stop_after_which_nobody_reads_keeps_its_status(tmp_path):
     process = Forked(tmp_path / "process", stop_unread)
-    assert (process.status(), process.stderr) == (75, "")
+    assert (process.wait(), process.stderr) == (75, "")
 
 
 def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothing():
@@ -119,7 +118,7 @@ def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothin
 
 
 def be_busy(rank):
-    """Waits in compiled code that no signal interrupts: a mutex that it has locked already."""
+    """Waits in compiled code that no signal interrupts."""
     from pipeline.distributed import progress
     from pipeline.distributed.exits import StopSignals
 
@@ -128,10 +127,8 @@ def be_busy(rank):
     own = progress.get_progress()
     own.step = 25
     own.enter("forward", 1)
-    mutex, libc = ctypes.create_string_buffer(128), ctypes.CDLL(None)
-    libc.pthread_mutex_lock(mutex)
     print("begun", flush=True)
-    libc.pthread_mutex_lock(mutex)
+    lock_for_ever()
 
 
 @pytest.mark.slow
@@ -139,14 +136,14 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_a_busy_process(tmp_path):
     processes = [Forked(tmp_path / rank, be_busy, rank) for rank in "01"]
     for process in processes:
         process.has_said("begun\n")
-        os.kill(process.process.pid, signal.SIGINT)
+        process.send_signal(signal.SIGINT)
     processes[0].has_said("finishing step 25, then saving; again to quit now\n")
     for process in processes:
-        os.kill(process.process.pid, signal.SIGTERM)  # a launcher adds it
-        while process.process.is_alive():  # the kernel drops a signal while the same one still waits
-            os.kill(process.process.pid, signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # a launcher adds it
+        while process.poll() is None:  # the kernel drops a signal while the same one still waits
+            process.send_signal(signal.SIGINT)
             process.process.join(0.2)
-    assert [process.status() for process in processes] == [130, 130]
+    assert [process.wait() for process in processes] == [130, 130]
     assert [process.stderr for process in processes] == ["interrupted\n", ""]
     assert processes[0].stdout.count("saving") == 1
     assert processes[1].stdout == "begun\n"

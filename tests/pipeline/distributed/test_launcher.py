@@ -64,7 +64,7 @@ def start_a_rank(output):
 
 
 def test_a_rank_stops_when_its_launcher_ends_and_can_still_print(tmp_path):
-    assert Forked(tmp_path / "launcher", start_a_rank, tmp_path / "said").status() == 0
+    assert Forked(tmp_path / "launcher", start_a_rank, tmp_path / "said").wait() == 0
     deadline = time.monotonic() + 1500
     while not (tmp_path / "wrote").exists():
         assert time.monotonic() < deadline

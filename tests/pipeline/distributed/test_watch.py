@@ -1,7 +1,6 @@
 """Ranks that are lost, fail or hang: real processes without a model."""
 
 import argparse
-import ctypes
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ from pipeline.distributed.exits import run_and_exit
 from pipeline.distributed.rendezvous import Rendezvous, reserve_port
 from pipeline.distributed.watch import TICK, Watch
 from pipeline.run import launch, start
-from tests.pipeline.workers.forked import Forked
+from tests.pipeline.workers.forked import Forked, lock_for_ever
 
 pytestmark = pytest.mark.slow
 
@@ -39,20 +38,13 @@ def ends(tmp_path):
         processes = [Forked(tmp_path / each["RANK"], work, case, tmp_path, environment=shared | each) for each in own]
         for number, process in enumerate(processes):
             if number != stuck:
-                process.status()
+                process.wait()
         if stuck is not None:  # as a launcher does once the others have ended
-            os.kill(processes[stuck].process.pid or 0, signal.SIGKILL)
-        statuses = [process.status() for process in processes]
+            processes[stuck].kill()
+        statuses = [process.wait() for process in processes]
         return statuses, [line for process in processes for line in process.stderr.splitlines()]
 
     return run
-
-
-def lock_for_ever() -> None:
-    """Locks a mutex twice in compiled code, which no signal ends."""
-    mutex, libc = ctypes.create_string_buffer(128), ctypes.CDLL(None)
-    libc.pthread_mutex_lock(mutex)
-    libc.pthread_mutex_lock(mutex)
 
 
 FAULTS: dict[str, Callable[[], object]] = {

@@ -14,7 +14,6 @@ CPU = Hardware("CPU", fp16=False, bf16=True)
 OLD_CPU = Hardware("CPU", fp16=False, bf16=False)
 GPU = Hardware("GPU", fp16=True, bf16=True)
 
-FP16 = {"fp16": {"enabled": True}}
 SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 LAMB = {"type": "Lamb", "params": {"lr": 0.01}}
 
@@ -70,19 +69,28 @@ def test_sizes_that_cannot_be_meant_are_refused(sizes, words):
 
 
 @pytest.mark.parametrize(
-    ("config", "hardware", "choice", "expected", "noted"),
+    ("fp16", "bf16", "hardware", "choice", "expected", "noted"),
     [
-        (FP16, GPU, "auto", "fp16", False),
-        (FP16, CPU, "auto", "bf16", True),
-        (FP16, OLD_CPU, "auto", "fp32", True),
-        ({"bf16": {"enabled": True}}, OLD_CPU, "auto", "fp32", True),
-        (FP16, GPU, "fp32", "fp32", True),
-        (FP16, CPU, "config", None, False),
-        ({}, CPU, "fp16", None, False),
-        (FP16 | {"bf16": {"enabled": True}}, GPU, "auto", None, False),
+        (True, None, GPU, "auto", "fp16", False),
+        (True, None, CPU, "auto", "bf16", True),
+        (True, None, OLD_CPU, "auto", "fp32", True),
+        (None, True, OLD_CPU, "auto", "fp32", True),
+        (True, None, GPU, "fp32", "fp32", True),
+        (True, None, CPU, "config", None, False),
+        (None, None, CPU, "fp16", None, False),
+        (True, True, GPU, "auto", None, False),
+        # "auto" in the JSON is the best that the hardware has.
+        ("auto", None, GPU, "auto", "bf16", False),
+        (None, "auto", OLD_CPU, "auto", "fp32", False),
+        ("auto", None, Hardware("V100", fp16=True, bf16=False), "auto", "fp16", False),
+        ("auto", False, GPU, "auto", "fp16", False),  # bf16 is switched off
+        ("auto", False, CPU, "auto", "fp32", False),
+        ("auto", True, GPU, "auto", "bf16", False),
+        (True, "auto", GPU, "auto", "fp16", False),
     ],
 )
-def test_precision_follows_json_hardware_and_flag(config, hardware, choice, expected, noted):
+def test_precision_follows_json_hardware_and_flag(fp16, bf16, hardware, choice, expected, noted):
+    config = {kind: {"enabled": value} for kind, value in (("fp16", fp16), ("bf16", bf16)) if value is not None}
     if expected is None:
         with pytest.raises(UserError):
             engine_config.choose_precision(config, hardware, choice)
@@ -174,23 +182,6 @@ def test_a_json_that_cannot_be_meant_is_refused_by_name(tmp_path, text, words):
     assert words in line
     assert str(path) in line
     assert "\n" not in line
-
-
-@pytest.mark.parametrize(
-    ("fp16", "bf16", "hardware", "expected"),
-    [
-        ("auto", None, GPU, "bf16"),
-        (None, "auto", OLD_CPU, "fp32"),
-        ("auto", None, Hardware("V100", fp16=True, bf16=False), "fp16"),
-        ("auto", False, GPU, "fp16"),  # bf16 is switched off
-        ("auto", False, CPU, "fp32"),
-        ("auto", True, GPU, "bf16"),
-        (True, "auto", GPU, "fp16"),
-    ],
-)
-def test_auto_precision_is_the_best_that_the_hardware_has(fp16, bf16, hardware, expected):
-    config = {kind: {"enabled": value} for kind, value in (("fp16", fp16), ("bf16", bf16)) if value is not None}
-    assert engine_config.choose_precision(config, hardware) == (expected, None)
 
 
 def test_a_missing_json_is_named_and_a_preset_found_from_anywhere(tmp_path, monkeypatch):

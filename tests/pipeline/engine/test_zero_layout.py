@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipeline.engine import zero_layout
+from common.errors import UserError
+from pipeline.engine import layout_check, zero_layout
 from pipeline.engine.lamb import TensorSlice
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.training import claim_fp16
@@ -35,11 +37,16 @@ def write_coded(settings: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, 
     return found, wanted
 
 
-def write_all_coded(cases: list[tuple[int, str, dict[str, Any]]]) -> list[Any]:
-    """(found, wanted) of each (stage, precision, extra settings)."""
+def write_all_coded(cases: list[tuple[int, str, dict[str, Any]]]) -> tuple[list[Any], str]:
+    """(found, wanted) of each (stage, precision, extra settings), and what the last one is refused with at a start."""
     claim_fp16()
-    world = torch.distributed.get_world_size()
-    return [write_coded(training.config(stage, precision, world, **extra)) for stage, precision, extra in cases]
+    made = [training.config(stage, precision, dist.get_world_size(), **extra) for stage, precision, extra in cases]
+    results = [write_coded(settings) for settings in made]
+    engine = training.make_engine(made[-1], attach=False)
+    with pytest.raises(UserError) as refused:
+        layout_check.attach(engine)
+    training.close(engine)
+    return results, str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +81,10 @@ ROUND_ROBIN = (2, "fp32", {"zero_optimization": {"round_robin_gradients": True}}
 
 @pytest.mark.slow
 def test_values_written_into_slices_are_in_the_model(tmp_path: Path) -> None:
-    results = processes.run(3, write_all_coded, [*CODED, ROUND_ROBIN], scratch=tmp_path)
+    """But where DeepSpeed's own map of its buffers is wrong, which is refused."""
+    results, refusal = processes.run(3, write_all_coded, [*CODED, ROUND_ROBIN], scratch=tmp_path)
     for case, (found, wanted) in zip(CODED, results):
         assert training.difference(found, wanted) == 0.0, case
+    assert "would train wrongly: " in refusal
     found, wanted = results[-1]  # why it is refused
     assert training.difference(found, wanted) > 0.01, "DeepSpeed has fixed round_robin_gradients"

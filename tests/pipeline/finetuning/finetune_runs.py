@@ -16,12 +16,12 @@ def words(data, task, output, *more):
 
 
 def start_ranks(folder, count, arguments):
-    """Starts the ranks of a job without a launcher. Their output goes into files in `folder`."""
+    """Starts the ranks of a job as the launcher `deepspeed` does. Their output goes into files in `folder`."""
     shared = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
     shared |= {"MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(count)}
     return [
         ForkedRank(
-            folder / f"rank-{rank}", "pipeline.finetune", arguments,
+            folder / f"rank-{rank}", "pipeline.finetune", [f"--local_rank={rank}", *arguments],
             {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(count)

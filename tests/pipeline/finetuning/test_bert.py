@@ -93,7 +93,7 @@ def test_a_plain_loop_with_transformers_has_the_same_loss_at_every_step(publishe
     command += ["--classifier-dropout", "0", "--deepspeed_config", str(tmp_path / "adamw.json"), "--precision", "fp32"]
     for one in ([*some, "--precision", "fp32"], command):  # DeepSpeed starts once in a process
         (rank,) = start_ranks(tmp_path, 1, one)
-        assert rank.status() == 0, rank.stderr
+        assert rank.wait() == 0, rank.stderr
     ours = [record["loss"] for record in records(run) if record["split"] == "train"]
 
     none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"), 0.0)

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.finetuning import fine_tuning
-from pipeline.finetuning.prediction import batches_of
+from pipeline.finetuning.predictor import batches_of
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
-from pipeline.training.evaluations import unmonitored
-from pipeline.training.training_run import TrainingFailed
+from pipeline.training.training_run import TrainingFailed, unmonitored
 
 
 @given(st.lists(st.integers(3, 300), max_size=60), st.integers(1, 5), st.integers(1, 900))

@@ -1,4 +1,4 @@
-"""One fine-tuning run as a user makes it, on two ranks: what it leaves, a lost rank, and a second start."""
+"""One fine-tuning run on two ranks: what it leaves, a lost rank, and a second start."""
 
 import os
 import signal
@@ -12,12 +12,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pipeline import finetune
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import best_checkpoint
-from pipeline.distributed.rendezvous import reserve_port
 from pipeline.tasks import metrics
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
-from tests.pipeline.conftest import await_step, run
+from tests.pipeline.conftest import await_step
 from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results, start_ranks, words
 
 pytestmark = pytest.mark.slow
@@ -27,16 +26,17 @@ SST2 = ("--steps", "24", "--eval-interval", "6", "--batch-size", "16", "--classi
 
 @pytest.fixture(scope="module")
 def finished(data, tmp_path_factory):
-    """An undisturbed run on two ranks."""
+    """An undisturbed run on two ranks: its directory and the ranks."""
     output = tmp_path_factory.mktemp("run") / "sst2"
-    launcher = ["deepspeed", "--quiet", "--num_accelerators", 2, "--master_port", reserve_port(), "--module"]
-    return output, run(*launcher, "pipeline.finetune", *words(data, "sst2", output, *SST2))
+    ranks = start_ranks(output.parent, 2, words(data, "sst2", output, *SST2))
+    assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].stderr
+    return output, ranks
 
 
 def test_a_run_leaves_what_it_promises(finished, data):
-    output, printed = finished
-    assert "warning" not in printed.stderr.lower()
-    last = printed.stdout.splitlines()[-1]
+    output, ranks = finished
+    assert not any("warning" in rank.stderr.lower() for rank in ranks)
+    last = ranks[0].stdout.splitlines()[-1]
     assert last == f"to predict: python -m pipeline.predict --run {output} --input FILE --out predicted.jsonl"
     found = results(output)
     assert (found["task"], found["seed"], found["steps"]) == ("sst2", 0, 24)
@@ -87,11 +87,11 @@ def test_a_lost_rank_ends_the_others_and_the_run_goes_on_bit_for_bit(finished, d
     first, second = start_ranks(tmp_path, 2, command)
     await_step(first, output, 6)
     second.kill()
-    assert (first.status(), second.status()) == (69, -signal.SIGKILL), first.stderr
+    assert (first.wait(), second.wait()) == (69, -signal.SIGKILL), first.stderr
     assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without notice" in first.stderr
     assert not (output / "done").exists()
     again = start_ranks(tmp_path, 2, command)
-    assert [rank.status() for rank in again] == [0, 0], again[0].stderr
+    assert [rank.wait() for rank in again] == [0, 0], again[0].stderr
     assert_same_run(output, finished[0])
 
 

@@ -60,24 +60,18 @@ def earlier(steps_made: int, steps: int, **more: Any) -> EarlierStart:
         (None, None, paper_steps(8)),
         (earlier(40, 40), 80, 80),
         (earlier(20, 40), 30, 30),  # shorter, but not shorter than what is done
-    ],
-)
-def test_the_length_of_a_run(begun, given, expected):
-    assert length_of(begun, given, 8, None) == expected
-
-
-@pytest.mark.parametrize(
-    ("begun", "given", "message"),
-    [
         (earlier(20, 40), 20, "a run of 40 steps and has made 20 steps, so it cannot have 20; give --steps 40"),
         (earlier(40, 40), 30, "and has made 40 steps, so it cannot have 30"),
         (earlier(40, 40), None, "without --steps it would have 64,000,000; give --steps 40 to resume it"),
         (earlier(40, 40, max_hours=1.0), 80, "has --max-hours, so it cannot have 80; give --steps 40"),
     ],
 )
-def test_what_cannot_be_is_refused(begun, given, message):
-    with pytest.raises(UserError, match=message):
-        length_of(begun, given, 8, None)
+def test_the_length_of_a_run(begun, given, expected):
+    if isinstance(expected, int):
+        assert length_of(begun, given, 8, None) == expected
+    else:
+        with pytest.raises(UserError, match=expected):
+            length_of(begun, given, 8, None)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from model import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import run_directory
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import Hardware
-from pipeline.pretraining.architecture import architecture
-from pipeline.pretraining.pretrain_settings import make_task
+from pipeline.pretraining.pretrain_settings import architecture, make_task
 from pipeline.settings import pretrain_flags
 from pipeline.settings.declare import to_yaml
 from tests.pipeline.conftest import run
@@ -157,6 +156,21 @@ def test_other_data_for_a_run_is_refused(words, second):
     manifest.write_text(manifest.read_text() + "\n")  # another digest
     with pytest.raises(UserError, match=r"a run with other settings \(data_digests: "):
         run_directory.check_same_settings(resolve(words | {"--data": str(second)}))
+
+
+def test_an_output_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--output"):
+        run_directory.check_output(tmp_path / "file" / "run")
+    run_directory.check_output(tmp_path / "new" / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "export", "done", "results.json"])
+def test_files_that_no_run_wrote_are_refused(tmp_path, name):
+    (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match=f"holds {name} and no run"):
+        run_directory.check_output(tmp_path)
 
 
 MASKS = {"--mask-probability": "0.3", "--max-ngram": "1", "--mask-replacement": "0.5,0.2,0.3"}

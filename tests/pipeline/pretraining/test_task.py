@@ -13,7 +13,7 @@ from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.data.collate import Batch, Collator, blank
 from pipeline.data.rng import dropout_seed
 from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining, PretrainingSums, entropy
-from pipeline.training.evaluations import unmonitored
+from pipeline.training.training_run import unmonitored
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
 

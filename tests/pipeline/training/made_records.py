@@ -4,8 +4,7 @@ import dataclasses
 from types import SimpleNamespace
 
 from pipeline.training.callbacks import MetricsLog
-from pipeline.training.evaluations import Evaluation
-from pipeline.training.training_run import TrainingRun, TrainState
+from pipeline.training.training_run import Evaluation, TrainingRun, TrainState
 from tests.pipeline.records import finetune_settings, pretrain_settings, write
 
 RECORD = pretrain_settings(precision="fp16", json={"optimizer": {"type": "Lamb", "params": {"lr": 0.001}}}, steps=100)
@@ -44,13 +43,16 @@ def open_log(directory, step=0, record=TASK_RECORD, rank=0):
     return MetricsLog(run), run
 
 
-def log_run(directory, first, last, record=RECORD):
-    """Logs a run from step `first`, exclusive, to `last`: training every 10 steps, evaluations every 20."""
-    write(directory, record)
-    log, _ = open_log(directory, first, record)
+def log_run(directory, first, last, more=0.0):
+    """Logs a run from step `first`, exclusive, to `last`: training every 10 steps, evaluations every 20.
+
+    more: is added to the losses of training.
+    """
+    write(directory, RECORD)
+    log, _ = open_log(directory, first, RECORD)
     log.on_trial(Evaluation(evaluation(0), 0.5, "mlm_loss"), 0.1)
     for step in range(first + 10, last + 1, 10):
-        log.log(step, training(step))
+        log.log(step, training(step) | {"loss": training(step)["loss"] + more})
         if step % 20 == 0:
             log.log(step, evaluation(step), "eval")
     log.on_end()

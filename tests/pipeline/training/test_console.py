@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.training.callbacks import LINE_SECONDS, Console, evaluation_lines
-from pipeline.training.evaluations import Evaluation
-from pipeline.training.training_run import TrainingRun, TrainState
+from pipeline.training.training_run import Evaluation, TrainingRun, TrainState
 from tests.pipeline.training.made_records import evaluation, training
 
 

@@ -16,25 +16,28 @@ from pipeline.training.callbacks import curves_of
 from tests.pipeline.training.made_records import log_run, open_log, training
 
 
-def test_a_resumed_run_writes_no_step_twice(tmp_path):
-    first = open_log(tmp_path)[0]
-    for step in (10, 20, 30):
-        first.log(step, {"loss": float(step)})
-    first.on_end()
+def test_a_resumed_run_has_every_step_once_and_the_settings_are_a_table(tmp_path):
+    """The run was killed after step 40, within a line, had a checkpoint of step 20, and then ran to step 60."""
+    log_run(tmp_path, 0, 40)
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 40, "spl')  # killed here
+        file.write('{"step": 50, "spl')
     time.sleep(1 - time.time() % 1)  # TensorBoard reads files in the order of their names, which have whole seconds
-    second = open_log(tmp_path, 20)[0]
-    second.log(30, {"loss": 31.0})
-    second.log(30, {"loss": 2.0}, "eval")
-    second.on_end()
+    log_run(tmp_path, 20, 60, more=2.0)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    wanted = [(10, "train", 10.0), (20, "train", 20.0), (30, "train", 31.0), (30, "eval", 2.0)]
-    assert [(record["step"], record["split"], record["loss"]) for record in records] == wanted
-    assert metrics_file.last_record(tmp_path, "eval") == {"step": 30, "split": "eval", "loss": 2.0}
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    losses = {10: 7.6, 20: 7.5, 30: 9.4, 40: 9.3, 50: 9.2, 60: 9.1}
+    steps = [(step, split) for step in losses for split in ("train", "eval") if split == "train" or step % 20 == 0]
+    assert [(record["step"], record["split"]) for record in records] == steps
+    assert {r["step"]: r["loss"] for r in records if r["split"] == "train"} == pytest.approx(losses)
+    assert metrics_file.last_record(tmp_path, "eval") == records[-1]
+    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(10, 10), (20, 20), (30, 31)]
+    found = events.Scalars("train/loss")
+    assert [event.step for event in found] == list(losses)
+    assert [event.value for event in found] == pytest.approx(list(losses.values()))
+    assert [event.step for event in events.Scalars("eval/mlm_accuracy")] == [0, 20, 40, 60]
+    text = events.Tensors("settings/text_summary")[-1].tensor_proto.string_val[0].decode()
+    assert "`engine.json.optimizer.params.lr`" in text
+    assert "`0.001`" in text
 
 
 def test_the_records_before_a_save_are_durable(tmp_path, monkeypatch):
@@ -56,20 +59,6 @@ def test_every_number_but_counts_becomes_a_curve():
     curves = curves_of("train", training(10))
     assert curves.keys() == {f"train/{name}" for name in expected}
     assert (curves["train/trust_ratio_min"], curves["train/trust_ratio_max"]) == (0.25, 2.0)
-
-
-def test_every_step_is_there_once_also_after_a_kill_and_the_settings_are_a_table(tmp_path):
-    """The run was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
-    log_run(tmp_path, 0, 40)
-    time.sleep(1 - time.time() % 1)  # TensorBoard reads files in the order of their names, which have whole seconds
-    log_run(tmp_path, 20, 60)
-    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0})
-    events.Reload()
-    assert [event.step for event in events.Scalars("train/loss")] == list(range(10, 61, 10))
-    assert [event.step for event in events.Scalars("eval/mlm_accuracy")] == [0, 20, 40, 60]
-    text = events.Tensors("settings/text_summary")[-1].tensor_proto.string_val[0].decode()
-    assert "`engine.json.optimizer.params.lr`" in text
-    assert "`0.001`" in text
 
 
 def test_a_number_that_is_not_finite_is_null(tmp_path):

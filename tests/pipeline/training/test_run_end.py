@@ -2,6 +2,7 @@
 
 import math
 import random
+import shutil
 import signal
 import socket
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from pipeline.engine.engine_state import differing_ranks
 from pipeline.training import schedule
 from pipeline.training.run_end import NON_FINITE_STEPS, Agreement, Deadline, Divergence, NextStep
 from pipeline.training.training_run import Callback, TrainingFailed, TrainingRun, TrainState
+from tests.pipeline.checkpoint.test_files import flip
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.added_callbacks import added_callback
@@ -186,12 +188,20 @@ def test_the_majority_is_right(checksums, ranks):
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save(corpus, tmp_path):
+def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save_and_one_of_the_shards_at_the_start(corpus, tmp_path):
+    """Each host checks every byte of the shards before training."""
+    damaged, shard = tmp_path / "damaged", "shard-00000.arrow"
+    shutil.copytree(corpus.train, damaged)
+    flip(damaged / shard, (damaged / shard).stat().st_size // 2)
     flags = ("--steps", "6", "--log-interval", "1", "--eval-interval", "100")
     runs = [Run(f"at stage {stage}", 2, 3, stage, flags=flags, precision="bf16") for stage in (0, 2)]
     commands = [run.command(corpus, tmp_path) for run in runs]
+    commands.append([str(damaged) if word == str(corpus.train) else word for word in commands[0]])
+    *ends, refused = processes.run(2, run_flipped, commands, 4, scratch=tmp_path)
+    assert (refused.status, refused.stderr.count("\n")) == (2, 1)
+    assert f"{damaged} is damaged: the content of {shard} has changed" in refused.stderr
     host = socket.gethostname()
-    for run, end in zip(runs, processes.run(2, run_flipped, commands, 4, scratch=tmp_path), strict=True):
+    for run, end in zip(runs, ends, strict=True):
         assert end.status == EXIT_LOST
         assert end.stderr.startswith(f"error: rank 0 on host {host} or rank 1 on host {host} holds wrong weights after")
         assert [tag.name for tag in tags(tmp_path / run.name / "checkpoints")] == ["step-00000002"]

@@ -12,9 +12,8 @@ import torch
 from pipeline.checkpoint.save_and_load import Saved, SaveFailed
 from pipeline.distributed.progress import get_progress
 from pipeline.training import trainer as trainer_module
-from pipeline.training.evaluations import Evaluation
 from pipeline.training.trainer import Trainer
-from pipeline.training.training_run import Callback, Clock, TrainingFailed, TrainingRun, TrainState
+from pipeline.training.training_run import Callback, Clock, Evaluation, TrainingFailed, TrainingRun, TrainState
 from tests.pipeline.training.test_run_end import TERM, LabelCounts, OtherRanks, stop_signals
 
 

@@ -1,6 +1,7 @@
 """Forked processes with an environment and output files of their own. They start faster than a launcher's."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import runpy
@@ -16,6 +17,9 @@ from typing import IO, Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.pipeline.workers.preloaded"])
+_ONE_THREAD = threading.Lock()
+"""Commands are started and waited for in several threads. The start of one asks for the status of those that have
+ended; if another thread asks at the same time, one of the two gets 255."""
 
 
 class Forked:
@@ -50,28 +54,18 @@ class Forked:
             assert time.monotonic() < deadline, self.stderr
             time.sleep(0.01)
 
-    def status(self) -> int:
-        """Waits for its end; negative where a signal ended it."""
-        self.process.join(timeout=1500)
-        assert self.process.exitcode is not None, "the process has not ended"
-        return self.process.exitcode
-
-
-class ForkedRank(Forked):
-    """A rank of `python -m module arguments`, with the methods of subprocess.Popen that benchmarks.shared.job calls."""
-
-    def __init__(self, files: Path, module: str, arguments: list[str], environment: Mapping[str, str]) -> None:
-        super().__init__(files, be_module, module, arguments, Path.cwd(), dict(environment))
-
     def poll(self) -> int | None:
         """Its exit status; None while it runs."""
-        return self.process.exitcode
+        with _ONE_THREAD:
+            return self.process.exitcode
 
     def wait(self) -> int:
         """Its exit status, once it has ended; negative where a signal ended it."""
-        self.process.join()
-        assert self.process.exitcode is not None
-        return self.process.exitcode
+        deadline = time.monotonic() + 1500
+        while (status := self.poll()) is None:
+            assert time.monotonic() < deadline, "the process has not ended"
+            time.sleep(0.01)
+        return status
 
     def send_signal(self, number: int) -> None:
         """Sends it a signal, unless it has ended."""
@@ -84,9 +78,11 @@ class ForkedRank(Forked):
         self.process.kill()
 
 
-_ONE_THREAD = threading.Lock()
-"""Commands are started and waited for in several threads. The start of one asks for the status of those that have
-ended; if another thread asks at the same time, one of the two gets 255."""
+class ForkedRank(Forked):
+    """A rank of `python -m module arguments`, with the methods of subprocess.Popen that benchmarks.shared.job calls."""
+
+    def __init__(self, files: Path, module: str, arguments: list[str], environment: Mapping[str, str]) -> None:
+        super().__init__(files, be_module, module, arguments, Path.cwd(), dict(environment))
 
 
 class ForkedCommand(ForkedRank):
@@ -101,17 +97,6 @@ class ForkedCommand(ForkedRank):
         with _ONE_THREAD:
             self.process.start()
 
-    def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
-        with _ONE_THREAD:
-            return self.process.exitcode
-
-    def wait(self) -> int:
-        """Its exit status, once it has ended; negative where a signal ended it."""
-        while (status := self.poll()) is None:
-            time.sleep(0.01)
-        return status
-
     def terminate(self) -> None:
         """Asks it to end, unless it has ended."""
         self.send_signal(signal.SIGTERM)
@@ -122,6 +107,13 @@ class ForkedCommands:
 
     Popen = ForkedCommand
     STDOUT = subprocess.STDOUT
+
+
+def lock_for_ever() -> None:
+    """Locks a mutex twice in compiled code, which no signal ends."""
+    mutex, libc = ctypes.create_string_buffer(128), ctypes.CDLL(None)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
 
 
 def _call(

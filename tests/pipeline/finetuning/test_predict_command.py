@@ -1,17 +1,70 @@
-"""An interrupted prediction goes on where it was, and only there."""
+"""The command of prediction: its columns and formats; an interrupted one goes on where it was, and only there."""
 
 import contextlib
 import json
+import math
+import re
 
 import pytest
 
 from common.errors import UserError
 from pipeline import predict
 from pipeline.finetuning import predict_command
-from pipeline.finetuning.partial_answers import answers, partial_file
+from pipeline.finetuning.predict_command import answers, columns_for, partial_file, read_each, read_rows, write
 from pipeline.finetuning.predictor import Predictor
+from pipeline.tasks.files.rows import Columns
+from pipeline.tasks.files.tables import read_table
+from pipeline.tasks.registry import TASKS
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import own_files
+
+
+def columns(task, *words):
+    args = predict.parser().parse_all(["--run", "run", *words])
+    return columns_for(TASKS[task], args.text_column, args.second_text_column, args.choice_columns)
+
+
+def test_flags_replace_the_columns_of_the_run():
+    assert columns("race") == TASKS["race"].input_columns
+    assert columns("rte", "--text-column", "a", "--second-text-column", "b") == Columns("a", "b")
+    assert columns("race", "--choice-columns", "c").choices == ("c",)
+    for flag in ("--second-text-column", "--choice-columns"):
+        with pytest.raises(UserError, match=f"{flag}: the run was trained without such a column"):
+            columns("sst2", flag, "b")
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet"])
+def test_every_format_holds_the_same_rows(tmp_path, ending):
+    rows = [{"text": 'a "b",\t', "probabilities": {"x": 0.25, "é": 0.75}}, {"text": "c", "probabilities": {"x": 1.0}}]
+    write(str(tmp_path / f"out.{ending}"), rows)
+    found = read_table(tmp_path / f"out.{ending}").rows
+    assert [row["text"] for row in found] == [row["text"] for row in rows]
+    given = [row["probabilities"] for row in found]
+    shares = [json.loads(cell) for cell in given] if ending in ("csv", "tsv") else given
+    assert shares[0] == rows[0]["probabilities"]
+
+
+def test_a_row_that_cannot_be_read_is_named_and_the_others_are_predicted(tmp_path, capsys):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"sentence": text}) + "\n" for text in ("good", " ", 5, "bad")))
+    texts = read_each(read_rows(str(path)), Columns("sentence"), lambda row: row.text("sentence"))
+    assert texts == ["good", None, None, "bad"]
+    assert re.findall(r"no prediction for \S+, line (\d+): column 'sentence' is", capsys.readouterr().err) == ["2", "3"]
+    path.write_text('{"sentence": ""}\n')
+    with pytest.raises(UserError, match="line 1: column 'sentence' is empty"):
+        read_each(read_rows(str(path)), Columns("sentence"), lambda row: row.text("sentence"))
+
+
+def test_numbers_that_are_not_finite_are_null_in_json(tmp_path):
+    row = {"score": math.nan, "prediction": [math.inf, 1.5], "probabilities": {"a": -math.inf, "b": 0.5}}
+    write(str(tmp_path / "out.jsonl"), [row])
+
+    def refuse(name):
+        raise AssertionError(name)  # NaN and Infinity are no JSON
+
+    found = json.loads((tmp_path / "out.jsonl").read_text(), parse_constant=refuse)
+    assert found == {"score": None, "prediction": [None, 1.5], "probabilities": {"a": None, "b": 0.5}}
+
 
 TEXTS = [f"Bafilon {'dolon ' * (number % 7)}sara." for number in range(11)]
 
