@@ -1,4 +1,4 @@
-"""Masks: their properties, the settings, and masks that must never change."""
+"""Masks: hand-made words, properties and distributions, the settings, and masks that must never change."""
 
 import hashlib
 import re
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.text.vocabulary import MASK_ID
 from pipeline.data import masking
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings, Words
@@ -16,11 +17,24 @@ from tests.pipeline.data.test_collate import MemoryShards, make_row
 
 PAPER = MaskingSettings()
 
+# Ids 5..9 begin a word, 10..14 continue one.
+CONTINUES = np.array([False] * 10 + [True] * 5)
+
 
 def choose(words, budget, rng, settings=PAPER):
     """The spans of one row."""
     numbers = rng.integers(0, 2**64, (1, 2 * len(words.starts) + 2), dtype=np.uint64)
     return masking.choose_spans(words, np.array([len(words.starts)]), np.array([budget]), numbers, settings)
+
+
+def test_words_of_a_row_by_hand():
+    #      [CLS]  A: he+llo  world  [SEP]  B: wor+ld (its front half is in A: a cut word counts as two)  [SEP] [PAD]
+    ids = np.array([2, 5, 10, 11, 6, 3, 12, 13, 7, 3, 0])
+    segments = np.array([-1, 0, 0, 0, 0, -1, 1, 1, 1, -1, -1])
+    words = masking.find_words(ids, segments, CONTINUES)
+    assert words.starts.tolist() == [1, 4, 6, 8]
+    assert words.lengths.tolist() == [3, 1, 2, 1]
+    assert words.segments.tolist() == [0, 0, 1, 1]
 
 
 @st.composite
@@ -72,6 +86,39 @@ def test_the_paper_s_values_are_the_defaults():
     assert (PAPER.replace_with_mask, PAPER.replace_with_random) == (0.8, 0.1)
     np.testing.assert_allclose(PAPER.ngram_cdf, [6 / 11, 9 / 11, 1])  # p(n) is proportional to 1 / n
     np.testing.assert_allclose(MaskingSettings(max_ngram=5).ngram_cdf, np.array([60, 90, 110, 125, 137]) / 137)
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5])
+def test_ngram_lengths_follow_one_over_n(longest):
+    # One segment of 20,000 words of one token: few n-grams meet its end or each other, and are shortened.
+    words = Words(np.arange(20_000), np.ones(20_000, dtype=np.int64), np.zeros(20_000, dtype=np.int64))
+    rng = np.random.default_rng(0)
+    settings = MaskingSettings(max_ngram=longest)
+    drawn = np.concatenate([choose(words, 60, rng, settings).tokens for _ in range(300)])
+    counts = np.bincount(drawn, minlength=longest + 1)[1:]
+    expected = 1 / np.arange(1, longest + 1)
+    expected *= len(drawn) / expected.sum()
+    assert len(counts) == longest
+    # The last length drawn for a row depends on the budget; chi-squared with 4 degrees: 99.9 % lie below 18.5.
+    assert ((counts - expected) ** 2 / expected).sum() < 18.5
+
+
+@pytest.mark.parametrize(
+    ("with_mask", "with_random"), [(0.8, 0.1), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.5, 0.2), (0.7, 0.3)]
+)
+def test_the_replacement_follows_its_settings(with_mask, with_random):
+    settings = MaskingSettings(replace_with_mask=with_mask, replace_with_random=with_random)
+    labels = np.full(30_000, 7)
+    seen = masking.corrupt(labels, np.random.default_rng(2).random((2, 30_000)), MASK_ID, 5, 100_005, settings)
+    # Four standard errors of a part of 30,000 are 0.0116 at most. A random token is 7 once in 100,000.
+    assert abs((seen == MASK_ID).mean() - with_mask) < 0.012
+    assert abs((seen == 7).mean() - (1 - with_mask - with_random)) < 0.012
+    assert with_random > 0 or set(seen.tolist()) <= {MASK_ID, 7}
+    random = masking.corrupt(labels, np.random.default_rng(2).random((2, 30_000)), MASK_ID, 5, 1000, settings)
+    random = random[(random != MASK_ID) & (random != 7)]
+    if with_random > 0:
+        assert (random.min(), random.max()) == (5, 999)
+        assert abs(random.mean() - 502) < 40  # six standard errors of 3,000
 
 
 def arithmetic_shards():

@@ -34,6 +34,19 @@ def test_a_decay_over_the_whole_run_or_its_end_is_that_of_transformers(warmup, s
 
 
 @pytest.mark.parametrize(
+    ("shape", "rates"),
+    [
+        ("linear", [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        ("1-sqrt", [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.2928932188134524, 0.1339745962155614]),
+    ],
+)
+def test_a_stable_rate_with_a_decay_by_hand(shape, rates):
+    block = {"type": "WarmupStableDecay", "params": {"decay_num_steps": 4, "decay_type": shape}}
+    rate = schedule.from_config(block, 1.0, 2, 10)
+    assert [rate(step) for step in range(10)] == pytest.approx(rates, rel=1e-12)
+
+
+@pytest.mark.parametrize(
     ("step", "rate"),
     [
         (0, 0.0),  # 0 / 3125
