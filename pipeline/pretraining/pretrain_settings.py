@@ -26,7 +26,7 @@ from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.settings.pretrain_flags import PretrainFlags, parse_fields
 from pipeline.settings.run_settings import Branch, Distilled, PretrainSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings
-from pipeline.sharing.write_export import open_run
+from pipeline.sharing.trained_run import open_run
 from pipeline.training import schedule
 
 _DECIDE_SHAPES = (

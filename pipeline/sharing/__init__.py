@@ -1,4 +1,5 @@
 """Shares a trained model: exports and model cards.
 
-write_export    checkpoints -> directories with model, vocabulary and model card; which checkpoints are exported
+write_export    checkpoints -> directories with model, vocabulary and model card
+trained_run     the model of a run, and which of its checkpoints are exported
 """

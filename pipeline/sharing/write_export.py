@@ -1,4 +1,4 @@
-"""Exports a checkpoint as a directory: the model, its vocabulary and a model card. Opens the model of a run.
+"""Exports a checkpoint as a directory: the model, its vocabulary and a model card.
 
 The card is README.md with the YAML header that the Hugging Face hub reads. It is written from the run's own records;
 card_template.md has its text and tables.
@@ -11,11 +11,9 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 
 from common import __version__
@@ -25,18 +23,18 @@ from common.text import format_duration, printable
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.tokenizer_json import tokenizer_files
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
-from model import AlbertForPreTraining, bert, checkpoint, huggingface
+from model import bert, checkpoint, huggingface
 from model.albert import ModelWithHead
 from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import HEAD_FILE, best_checkpoint, load_into, restore_file_ids
+from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
 from pipeline.checkpoint.pooling import write_pooling
-from pipeline.checkpoint.retention import find_latest, step_of, tags
+from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_directory import RESULTS, read_results
 from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings
-from pipeline.settings.settings_file import SETTINGS, read_settings
-from pipeline.tasks.own_tasks import TaskRecord, task_of
+from pipeline.settings.settings_file import read_settings
+from pipeline.sharing.trained_run import TrainedRun, open_run
+from pipeline.tasks.own_tasks import TaskRecord
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_file
 
@@ -51,50 +49,6 @@ print(predict({given}))"""
 _OURS = """import albert_pretraining as albert
 
 print(albert.load(".").{call})"""
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run whose model is used; after pre-training it has no task. UserError of its methods: no such checkpoint."""
-
-    directory: Path
-    task: Task | None
-
-    def load(self, tag: Path | None = None) -> ModelWithHead:
-        """The model of a checkpoint, by default the usual one: fp32, on the CPU, in evaluation mode."""
-        config = read_settings(self.directory).model
-        with torch.device("meta"):
-            model = self.task.kind.make_model(self.task, config) if self.task else AlbertForPreTraining(config)
-        return load_into(model, load_weights(tag or self.usual()), self.directory)
-
-    def usual(self) -> Path:
-        """The checkpoint that is exported unless another one is asked for.
-
-        It is the best one of a fine-tuning run, and the newest complete one of a pre-training run.
-        """
-        if self.task is not None:
-            return best_checkpoint(self.directory)
-        if newest := find_latest(self.directory / "checkpoints", content=True):
-            return newest
-        raise UserError(
-            f"{self.directory / 'checkpoints'} holds no complete checkpoint; train first, or name another run"
-        )
-
-    def of_step(self, step: int) -> Path:
-        """The checkpoint of one step."""
-        there = tags(self.directory / "checkpoints")
-        if tag := next((tag for tag in there if step_of(tag) == step), None):
-            return tag
-        steps = ", ".join(str(step_of(tag)) for tag in reversed(there)) or "none"
-        raise UserError(f"{self.directory} has no checkpoint of step {step}; its steps: {steps}; name another")
-
-
-def open_run(directory: Path) -> TrainedRun:
-    """The run in a directory. Raises UserError if there is none, or its record is damaged."""
-    settings = read_settings(directory)
-    if not isinstance(settings, FinetuneSettings):
-        return TrainedRun(directory, None)
-    return TrainedRun(directory, task_of(settings.task, settings.own_task, directory / SETTINGS))
 
 
 def export_usual(run: Path, out: Path) -> str:

@@ -11,7 +11,7 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.tokenizer_json import tokenizer_files
 from model import huggingface
 from pipeline import evaluate, export, finetune, pretrain
-from pipeline.sharing.write_export import open_run
+from pipeline.sharing.trained_run import open_run
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.sharing import runs

@@ -11,7 +11,7 @@ import torch
 from pipeline import predict
 from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint.retention import find_best, step_of
-from pipeline.sharing.write_export import open_run
+from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.registry import TASKS

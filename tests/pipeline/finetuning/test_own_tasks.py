@@ -13,7 +13,7 @@ import transformers
 
 from pipeline import evaluate, predict
 from pipeline.analysis.comparison import read_predictions
-from pipeline.sharing.write_export import open_run
+from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.kinds.logits import Logits
 from tests.docs.pages import commands_of, module_command

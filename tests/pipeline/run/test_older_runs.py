@@ -10,7 +10,7 @@ import pytest
 
 from model import huggingface
 from pipeline.settings.settings_file import FORMAT, read_settings
-from pipeline.sharing.write_export import open_run
+from pipeline.sharing.trained_run import open_run
 from tests.pipeline.conftest import REPOSITORY, run
 
 RUNS = REPOSITORY / "tests" / "data"

@@ -20,7 +20,7 @@ from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
-from pipeline.sharing.write_export import open_run
+from pipeline.sharing.trained_run import open_run
 from tests.pipeline.outcome import BY_THE_CLOCK
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.training.loop_runs import (
