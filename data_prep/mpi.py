@@ -20,6 +20,7 @@ import reprlib
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -267,16 +268,23 @@ def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bo
 def _say_interrupted() -> None:
     """From now on SIGTERM says on the terminal that the job is interrupted, and ends this process.
 
-    After Ctrl-C mpirun sends it, and passes on nothing that a rank prints.
+    After Ctrl-C mpirun sends it, and passes on nothing that a rank prints. A thread answers: the main thread may be
+    in compiled code for minutes, as `vocab` is, where Python runs no handler of signals.
     """
+    received, signalled = os.pipe()
+    os.set_blocking(signalled, False)
+    signal.set_wakeup_fd(signalled)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
 
-    def answer(number: int, frame: object) -> None:
+    def answer() -> None:
+        while os.read(received, 1) != bytes([signal.SIGTERM]):
+            pass
         with contextlib.suppress(OSError):  # there is no terminal
             line = f"{' '.join(sys.argv[1:2])}: {INTERRUPTED}, unless an error is shown above"
             Path("/dev/tty").write_text(f"\n{line}\n", encoding="utf-8")
-        os._exit(128 + number)
+        os._exit(128 + signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, answer)
+    threading.Thread(target=answer, daemon=True).start()
 
 
 @contextlib.contextmanager

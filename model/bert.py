@@ -4,7 +4,6 @@ BERT is the model of `AlbertConfig` with parameter_sharing "none", E = H and the
 presets bert-base and bert-large. Only the names differ. `model.huggingface` reads and writes the files.
 """
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,15 +34,21 @@ class TensorNames(NamedTuple):
         return start + name
 
 
-# Defaults of transformers.BertConfig for fields that config.json leaves out, where ours differ.
-_DEFAULTS: dict[str, Any] = {"vocab_size": 30522, "hidden_act": "gelu"}
-_NOT_OF_BERT = ("embedding_size", "embedding_projection", "parameter_sharing", "num_hidden_groups", "sentence_head")
-_FIELDS = tuple(
-    field.name
-    for field in dataclasses.fields(AlbertConfig)
-    if field.name not in (*_NOT_OF_BERT, "classifier_dropout_prob", *INITIAL_FIELDS)
-)
-"""The fields of `transformers.BertConfig` that decide the result, in the order in which config.json lists them."""
+# The fields of `transformers.BertConfig` that decide the result, with their defaults there.
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
 
 NAMES = TensorNames(
     {
@@ -80,17 +85,17 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
     """
     if fields.get("is_decoder") or fields.get("position_embedding_type", "absolute") != "absolute":
         raise ValueError("config.json describes a decoder or relative positions; only BERT's encoder can be read")
-    known = _DEFAULTS | {name: fields[name] for name in (*_FIELDS, *INITIAL_FIELDS) if name in fields}
-    if (dropout := fields.get("classifier_dropout")) is None:
-        dropout = known.get("hidden_dropout_prob", AlbertConfig.hidden_dropout_prob)
+    known = _DEFAULTS | {name: fields[name] for name in _DEFAULTS if name in fields}
+    dropout = fields.get("classifier_dropout")
     return AlbertConfig.from_dict(
         known
         | {
-            "embedding_size": known.get("hidden_size", AlbertConfig.hidden_size),
+            "embedding_size": known["hidden_size"],
             "parameter_sharing": "none",
             "sentence_head": "nsp" if "bert.pooler.dense.weight" in tensors else None,
-            "classifier_dropout_prob": dropout,
+            "classifier_dropout_prob": known["hidden_dropout_prob"] if dropout is None else dropout,
         }
+        | {name: fields[name] for name in INITIAL_FIELDS if name in fields}
     )
 
 
@@ -106,7 +111,7 @@ def can_express(config: AlbertConfig) -> bool:
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:
     """Returns the contents of config.json, without the dtype, of a model that `can_express` accepts."""
-    return {name: getattr(config, name) for name in (*_FIELDS, *INITIAL_FIELDS)} | {
+    return {name: getattr(config, name) for name in (*_DEFAULTS, *INITIAL_FIELDS)} | {
         "model_type": "bert",
         "architectures": ["BertForMaskedLM" if config.sentence_head is None else "BertForPreTraining"],
         "classifier_dropout": config.classifier_dropout_prob,

@@ -279,9 +279,14 @@ is built."""
 _LARGEST = dict.fromkeys(_SIZES, 2**20) | {"num_hidden_layers": MAX_LAYERS}
 
 
-def _sizes(*sizes: int) -> dict[str, Any]:
-    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
-    return dict(zip(names, sizes))
+def _sizes(layers: int, hidden: int, heads: int, ffn: int, embedding: int) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "intermediate_size": ffn,
+        "embedding_size": embedding,
+    }
 
 
 _NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -270,8 +270,9 @@ def make_pairs(
             ordinal = first_document + offset
             generator = UniformStream(seed, ordinal)
             for begin, end in sections(boundaries, start, stop):
-                how = (word_flags, capacity, short_probability, generator, generator.take(1)[0] >= 0.5)
-                spans, numbers = span_stops(begin, end, boundaries, *how)
+                from_end = generator.take(1)[0] >= 0.5
+                settings = (word_flags, capacity, short_probability, generator)
+                spans, numbers = span_stops(begin, end, boundaries, *settings, from_end=from_end)
                 starts.append(begin)
                 starts += spans[:-1]
                 stops += spans

@@ -118,7 +118,7 @@ def write_shard(path: Path, rows: ShardRows) -> ShardFile:
 
     token_offsets, pair_offsets = offsets(rows.add_up(rows.parts.total())), offsets(rows.pairs)
     columns = [
-        pa.ListArray.from_arrays(token_offsets, array(rows.tokens, pa.uint16())),
+        pa.ListArray.from_arrays(token_offsets, array(rows.tokens.astype(np.uint16, copy=False), pa.uint16())),
         *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in rows.parts),
         pa.ListArray.from_arrays(pair_offsets, array(rows.documents.astype(np.uint32), pa.uint32())),
     ]

@@ -25,7 +25,7 @@ from data_prep.corpus.documents import HELD_OUT, VALIDATION, Document, DocumentC
 from data_prep.mpi import UNITS, Ledger, Ranks, UnitRecord, begin_job, check_same, end_job, launch, run_job
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
-from data_prep.sources.opening import check_encoding
+from data_prep.sources.encodings import check_encoding
 from data_prep.sources.records import EMPTY, NO_TEXT, Condition, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language, other_language

@@ -3,7 +3,8 @@
 A `Source` cuts its input into work units, which any rank can read alone and in any order, and turns a work unit into
 documents. Where it cuts depends on the input alone.
 
-    opening    opens files, decompressed, and decodes those of unknown encoding
+    opening    opens files, decompressed
+    encodings  decodes files of unknown encoding
     wikipedia  MediaWiki XML exports, and random access to .bz2 files
     books      text files, one book each
     records    records with a field of text: JSON lines, Parquet, and what `datasets.load_dataset` can stream

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
-from data_prep.sources import Skipped, Source, find_files, opening
-from data_prep.sources.opening import COMPRESSED, MAX_TEXT_BYTES
+from data_prep.sources import Skipped, Source, find_files
+from data_prep.sources.encodings import NotDecodedError, decode
+from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, is_of_the_system, open_input
 
 _TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
 
@@ -137,10 +138,10 @@ class Books(Source):
         """Yields one document for each file."""
         for path, book_id in unit:
             try:
-                with opening.open_input(path) as file:
+                with open_input(path) as file:
                     content = file.read(MAX_TEXT_BYTES + 1)
-            except opening.DAMAGE as error:
-                if opening.is_of_the_system(error):
+            except DAMAGE as error:
+                if is_of_the_system(error):
                     raise
                 yield Skipped(book_id, "damaged")
                 continue
@@ -154,8 +155,8 @@ class Books(Source):
         if len(content) > MAX_TEXT_BYTES:
             return "", "too long"
         try:
-            text = opening.decode(content, self.language, self.encoding)
-        except opening.NotDecodedError as error:
+            text = decode(content, self.language, self.encoding)
+        except NotDecodedError as error:
             return "", str(error)
         return ("", "JSON, HTML or XML") if _MARKUP.match(text) else (self._to_prose(text), "no prose")
 

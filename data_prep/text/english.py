@@ -80,15 +80,15 @@ def _ends(paragraph: str, begin: int, first: int, after: int, stop: str) -> bool
     if not following.isascii() and following.islower():
         return False
     closes_quotation = _QUOTES.search(stop) is not None
-    if closes_quotation and stop.rstrip(_CLOSING)[-1] in "!?":
-        return _SPEAKER.match(paragraph, after) is None  # '"Stop!" Alice cried.'
     # What stands before the mark, up to a blank: "Sept" in tokenised "Sept ." too; "" before ". . .".
     start = max(paragraph.rfind(" ", begin, first) + 1, begin)
     word = paragraph[start:first].lstrip("\"'“‘«([{`*_")
     word = word or (_word_before(paragraph, begin, first, " ") if stop[0] == "." else "")
-    if stop.rstrip(_CLOSING)[-1] in "!?":
+    if stop.rstrip(_CLOSING)[-1] in "!?":  # it ends none before a speaker ('"Stop!" Alice cried.'), nor after "Oh"
+        if closes_quotation:
+            return _SPEAKER.match(paragraph, after) is None
         goes_on = following in '"“' and paragraph[after + 1 : after + 2].islower()
-        return not goes_on and word not in _EXCLAIMED  # "Oh! ..."
+        return not goes_on and word not in _EXCLAIMED
     next_word = _NEXT_WORD.match(paragraph, after)[1]  # type: ignore[index]
     if stop.startswith(("..", "…")) or word.endswith("."):  # "well... I think", but not four points
         return stop.startswith("....") or next_word != "I"

@@ -43,8 +43,8 @@ BATCHES = 16
 Rows = Sequence[dict[str, Any]]
 Answer = dict[str, Any]
 Answering = Callable[[list[Any]], Sequence[Answer]]
-MARK = "albert-pretraining answers "
-"""Begins the first line of the file, which the identity ends. Each further line is the JSON of a chunk."""
+PARTIAL_MARK = "albert-pretraining answers "
+"""Begins the first line of a `partial_file`, which the identity ends. Each further line is the JSON of a chunk."""
 MAX_PARTIAL_BYTES = 64 << 30
 T = TypeVar("T")
 
@@ -118,8 +118,8 @@ def answers(
         if out is not None:
             stack.enter_context(locks.holding(locks.beside(out), out))
             partial = partial_file(out)
-            found = _read_partial(partial, MARK + identity)
-            atomic.write_text(partial, "\n".join([MARK + identity, *map(json.dumps, found), ""]))
+            found = _read_partial(partial, PARTIAL_MARK + identity)
+            atomic.write_text(partial, "\n".join([PARTIAL_MARK + identity, *map(json.dumps, found), ""]))
             file = stack.enter_context(partial.open("a", encoding="utf-8"))
         progress = stack.enter_context(Progress("predict", len(examples), "rows", quiet_seconds=5.0))
         if done := sum(map(len, found)):
@@ -142,7 +142,7 @@ def _read_partial(partial: Path, first: str) -> list[list[Answer]]:
     if not os.path.lexists(partial):
         return []
     lines = read_bytes(partial, "move it away", MAX_PARTIAL_BYTES).decode(errors="replace").split("\n")[:-1]
-    if not lines or not lines[0].startswith(MARK):
+    if not lines or not lines[0].startswith(PARTIAL_MARK):
         raise UserError(f"{partial} is no file of this command; move it away")
     if lines[0] != first:
         print(f"{partial} is of another model, input or options; all rows are predicted anew", flush=True)

@@ -7,6 +7,7 @@ import pty
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -16,11 +17,10 @@ from hypothesis import strategies as st
 
 from common import environment
 from common.errors import UserError
-from common.files.checksums import describe_file
 from data_prep import mpi
-from data_prep.mpi import Ledger, UnitRecord, begin_job, end_job
+from data_prep.mpi import Ledger, UnitRecord
 from tests.data_prep import corpora
-from tests.data_prep.mpi_job import UNITS, Squared
+from tests.data_prep.mpi_job import Squared
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(("kind", "done"), [("endless", 1), ("elsewhere", UNITS // 2)])
-def test_after_ctrl_c_at_mpirun_the_terminal_says_how_to_go_on(tmp_path: Path, kind: str, done: int) -> None:
-    """Open MPI answers Ctrl-C by SIGTERM, and by SIGKILL a second later. Here SIGTERM comes alone."""
+@contextlib.contextmanager
+def under_a_terminal(tmp_path: Path, kind: str) -> Iterator[tuple[int, list[psutil.Process]]]:
+    """Yields a terminal in which mpirun runs a job of two ranks, and these, once a unit is done. Ends them."""
     options = ["-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
     process, terminal = pty.fork()
     if process == 0:
@@ -113,77 +113,52 @@ def test_after_ctrl_c_at_mpirun_the_terminal_says_how_to_go_on(tmp_path: Path, k
         finally:
             os._exit(127)
     mpirun = psutil.Process(process)
-    records = tmp_path / ".units"
-    while len(list(records.glob("[0-9]*.json"))) < done:
-        assert mpirun.status() != psutil.STATUS_ZOMBIE, os.read(terminal, 65536)
+    ranks: list[psutil.Process] = []
+    try:
+        wait_until(lambda: mpirun.status() == psutil.STATUS_ZOMBIE or list((tmp_path / ".units").glob("[0-9]*.json")))
+        ranks = [child for child in mpirun.children() if "OMPI_COMM_WORLD_RANK" in child.environ()]
+        assert len(ranks) == 2
+        yield terminal, sorted(ranks, key=lambda rank: rank.environ()["OMPI_COMM_WORLD_RANK"])
+    finally:
+        for left in [*ranks, mpirun]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.kill()
+        os.waitpid(process, 0)
+        os.close(terminal)
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 1500
+    while not is_so():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    (root,) = (rank for rank in mpirun.children() if rank.environ().get("OMPI_COMM_WORLD_RANK") == "0")
-    root.terminate()
-    shown = b""
-    while f"{tmp_path}: interrupted; give the same command to go on".encode() not in shown:
-        shown += os.read(terminal, 65536)  # OSError: the terminal is closed
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for left in [*mpirun.children(), mpirun]:
-            left.kill()
-    os.waitpid(process, 0)
-    os.close(terminal)
 
 
-def begun(output: Path, options: dict[str, int]) -> Ledger[Squared]:
-    output.mkdir(exist_ok=True)
-    begin_job(output, options)
-    return Ledger(output, Squared, output / mpi.UNITS)
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
+@pytest.mark.parametrize("kind", ["endless", "compiled"])
+def test_after_sigterm_rank_0_says_on_the_terminal_how_to_go_on(tmp_path: Path, kind: str) -> None:
+    """Open MPI answers Ctrl-C so. A second later it kills the ranks, which a busy machine may not leave them."""
+    with under_a_terminal(tmp_path, kind) as (terminal, (root, _)):
+        os.set_blocking(terminal, False)
+        root.terminate()
+        shown = b""
+
+        def is_said() -> bool:
+            nonlocal shown
+            with contextlib.suppress(BlockingIOError):
+                shown += os.read(terminal, 65536)  # OSError: the terminal is closed
+            return f"{tmp_path}: interrupted; give the same command to go on".encode() in shown
+
+        wait_until(is_said)
 
 
-def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
-    begun(tmp_path / "out", {"seed": 0})
-    (tmp_path / "out" / mpi.UNITS / "pairs").mkdir()  # intermediate results of the other options
-    (tmp_path / "out" / ".shard-00000.arrow.99999.tmp").write_text("half")
-    (tmp_path / "out" / "notes.tmp").touch()  # a person's
-    begun(tmp_path / "out", {"seed": 1})
-    assert json.loads((tmp_path / "out" / mpi.UNITS / "options.json").read_text())["options"] == {"seed": 1}
-    assert names(tmp_path / "out") == [mpi.UNITS, "notes.tmp"]
-    assert names(tmp_path / "out" / mpi.UNITS) == ["options.json"]
-
-
-def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
-    end_job(tmp_path)
-    (tmp_path / "theirs" / mpi.UNITS).mkdir(parents=True)
-    (tmp_path / "theirs" / mpi.UNITS / "options.json").write_text("{}")
-    end_job(tmp_path / "theirs")
-    with pytest.raises(UserError, match="holds no run to continue"):
-        begun(tmp_path / "theirs", {})
-    begun(tmp_path / "out", {})
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / mpi.UNITS).symlink_to(tmp_path / "out" / mpi.UNITS)
-    end_job(tmp_path / "linked")
-    assert (tmp_path / "theirs" / mpi.UNITS / "options.json").read_text() == "{}"
-    assert (tmp_path / "out" / mpi.UNITS / "options.json").exists()
-
-
-def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None:
-    ledger, path = begun(tmp_path / "out", {}), tmp_path / "out" / "000000.npy"
-    path.write_text("abc")
-    record = Squared(square=1, rank=0, pid=0, files=[describe_file(path)])
-    ledger.write(0, record)
-    assert ledger.read_finished(1) == {0: record}
-    path.write_text("abcd")
-    assert ledger.read_finished(1) == {}
-    end_job(tmp_path / "out", record.files)
-    assert names(tmp_path / "out") == []
-
-
-def test_damage_is_one_line_or_work_to_be_done_again(tmp_path: Path) -> None:
-    ledger, wrong = begun(tmp_path, {"seed": 0}), '{"square": "1", "rank": 0, "pid": 0, "files": []}'
-    for record in ('{"square": 1', wrong, wrong.replace('"1"', "1").replace("[]", '[{"name": "a"}]')):
-        (tmp_path / mpi.UNITS / "000000.json").write_text(record)
-        assert ledger.read_finished(1) == {}
-    for content in ("{", "{}"):
-        (tmp_path / mpi.UNITS / "options.json").write_text(content)
-        with pytest.raises(UserError, match="holds no run to continue"):
-            begun(tmp_path, {"seed": 0})
-    assert (tmp_path / mpi.UNITS / "000000.json").exists()
+def test_ctrl_c_at_mpirun_ends_the_ranks(tmp_path: Path) -> None:
+    with under_a_terminal(tmp_path, "endless") as (terminal, ranks):
+        os.write(terminal, b"\x03")
+        wait_until(lambda: all(map(has_ended, ranks)))

@@ -64,7 +64,7 @@ def render_template(content: str, before: str, site: Site = ENGLISH_SITE) -> str
         pattern = _find_pattern(name, arguments)
     if pattern is not None:
         try:
-            text = getattr(functions, pattern[:-2])(arguments) if pattern.endswith("()") else arguments.show(pattern)
+            text = vars(functions)[pattern[:-2]](arguments) if pattern.endswith("()") else arguments.show(pattern)
             return text or REMOVED
         # The template itself would report an error for such arguments. It is removed like an unknown one.
         except (LookupError, ValueError, ArithmeticError):

@@ -14,7 +14,7 @@ from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped, books
 from data_prep.sources.books import Books, book_to_prose, is_heading, text_to_prose
-from data_prep.sources.opening import decode
+from data_prep.sources.encodings import decode
 from tests.data_prep.corpora import read_all
 
 BOOKS = tomllib.loads(Path(__file__).with_name("books.toml").read_text(encoding="utf-8"))

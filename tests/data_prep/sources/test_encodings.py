@@ -7,7 +7,7 @@ import pytest
 
 from data_prep.__main__ import main
 from data_prep.corpus.documents import read_manifest
-from data_prep.sources.opening import BINARY, UNKNOWN, NotDecodedError, decode
+from data_prep.sources.encodings import BINARY, UNKNOWN, NotDecodedError, decode
 from tests.data_prep import corpora
 
 PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
