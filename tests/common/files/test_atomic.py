@@ -33,13 +33,15 @@ def test_a_file_is_synced_before_its_rename_and_its_directory_after_it(tmp_path,
     assert (tmp_path / "file").read_text() == "content"
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, exists: bool) -> None:
     target = tmp_path / "file"
-    target.write_text("old")
+    if exists:
+        target.write_text("old")
     with pytest.raises(ZeroDivisionError), atomic.replacing(target) as temporary, temporary.open("w"):
         raise ZeroDivisionError
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] * exists
+    assert not exists or target.read_text() == "old"
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path) -> None:

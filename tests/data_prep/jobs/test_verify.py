@@ -17,6 +17,15 @@ from data_prep.format import shard_manifest as manifests
 from tests.data_prep import corpora
 
 
+def test_a_whole_set(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "README.md").write_text("a card that somebody has written into")
+    main(["verify", str(copy)])
+    out = capsys.readouterr().out
+    total = sum(path.stat().st_size for path in (copy / "spiece.model", *copy.glob("*.arrow")))
+    assert out.startswith(f"verify: {copy} is whole: ")
+    assert f"{total:,} bytes" in out
+
+
 def flip(path: Path, offset: int, bit: int = 0) -> None:
     content = bytearray(path.read_bytes())
     content[offset] ^= 1 << bit

@@ -115,6 +115,9 @@ SCORED = [
 def test_a_number_is_asked_of_numbers_only_and_true_is_that_of_json(condition: str, value: object, holds: bool) -> None:
     parsed = Condition.parse(condition)
     assert parsed.holds({parsed.field: value}) is holds
+
+
+def test_a_condition_of_another_form_is_refused() -> None:
     with pytest.raises(UserError, match="give FIELD>=X"):
         Condition.parse("score>3")
 
