@@ -30,8 +30,9 @@ def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert in_one_line(lambda: 75) == 75
     assert in_one_line(lambda: None) == 0
+    denied = PermissionError(errno.EACCES, "Permission denied", "/a/b")
     for mistake, said in (
-        (PermissionError(errno.EACCES, "Permission denied", "/a/b"), "/a/b: Permission denied; make it accessible, or choose another place"),
+        (denied, "/a/b: Permission denied; make it accessible, or choose another place"),
         (OSError(errno.EDQUOT, "Quota"), "the disk is full (Quota); free some space and give the same command again"),
         (UserError("no; do this"), "no; do this"),
     ):
