@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from model import AlbertConfig, ExecutionOptions
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from model.counts import parameter_counts
+from tests.model.examples import tiny_config
 
 # (layers, H, heads, FFN, E, sharing, dropout) of Table 1 and the first release; and the millions of parameters that the
 # paper prints. For albert-xxlarge it prints 235, but its released checkpoint has 223, and so have we.
@@ -92,3 +93,10 @@ def test_counts_are_those_of_the_paper() -> None:
     for config, millions in cases:
         # The paper rounds up or down to a million, and counts the pooler in some rows only.
         assert abs(parameter_counts(config).backbone / 1e6 - millions) < 1.4, config
+
+
+@pytest.mark.parametrize("sentence_head", ["sop", None])
+def test_counts_are_those_of_the_built_model(sentence_head: str | None) -> None:
+    config = tiny_config(parameter_sharing="attention", sentence_head=sentence_head)
+    model = AlbertForPreTraining(config)
+    assert parameter_counts(config).total == sum(parameter.numel() for parameter in model.parameters())
