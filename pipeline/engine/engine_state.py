@@ -103,7 +103,7 @@ def engine_state(engine: DeepSpeedEngine) -> dict[str, Any]:
     """The engine's state without its tensors: what state.json of a checkpoint holds."""
     optimizer = engine.basic_optimizer
     scaler = _dynamic_loss_scaler(engine)
-    # DeepSpeed's FusedAdam counts its updates in one tensor's state only, the last of a group.
+    # Updates, without skipped steps. DeepSpeed's FusedAdam counts them in one tensor's state only, the last of a group.
     steps = max((int(state["step"]) for state in optimizer.state.values() if state), default=0)
     return {
         "step": engine.global_steps,
