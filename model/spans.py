@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from model.albert import EncoderInputs, ModelWithHead
 from model.config import IGNORED_LABEL, AlbertConfig, ExecutionOptions
+from model.layers.processor import LayerNorm
 
 START_BEAM = 5  # number of starts for which a conditioned model computes the ends, when no positions are given
 
@@ -121,7 +122,7 @@ class AlbertForConditionedQuestionAnswering(_SpanModel):
         # Two halves of one matrix over [token, start]: each half is applied once, instead of once for every pair.
         self.end_of_token = nn.Linear(hidden_size, hidden_size)
         self.end_of_start = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.end_layer_norm = nn.LayerNorm(hidden_size, eps=config.layer_norm_eps)
+        self.end_layer_norm = LayerNorm(hidden_size, eps=config.layer_norm_eps)
         self.end = nn.Linear(hidden_size, 1)
         self.verdict_dense = nn.Linear(2 * hidden_size, hidden_size)
         self.verdict_dropout = nn.Dropout(config.classifier_dropout_prob)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model.config import AlbertConfig, ExecutionOptions, flash_supports
-from model.layers.processor import Linear, attend_by_products, attend_per_sequence, linear
+from model.layers.processor import LayerNorm, Linear, attend_by_products, attend_per_sequence, linear
 from model.layers.torch_operators import flash_attention
 
 MAX_MASKED_LENGTH = 128
@@ -163,7 +163,7 @@ class SelfAttention(nn.Module):
         self.query_key_value = QueryKeyValue(config.hidden_size)
         self.dense = Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.layer_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor, pattern: AttentionPattern, projection: FusedProjection) -> tuple[Tensor, Tensor]:
         """Maps (B, S, H) to (B, S, H). Layers that share the block compute `projection` once.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import AlbertConfig
-from model.layers.processor import Linear
+from model.layers.processor import Embedding, LayerNorm, Linear
 
 
 class FactorisedEmbeddings(nn.Module):
@@ -22,10 +22,10 @@ class FactorisedEmbeddings(nn.Module):
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
         embedding_size = config.embedding_size
-        self.word_embeddings = nn.Embedding(config.vocab_size, embedding_size)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, embedding_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, embedding_size)
-        self.layer_norm = nn.LayerNorm(embedding_size, eps=config.layer_norm_eps)
+        self.word_embeddings = Embedding(config.vocab_size, embedding_size)
+        self.position_embeddings = Embedding(config.max_position_embeddings, embedding_size)
+        self.token_type_embeddings = Embedding(config.type_vocab_size, embedding_size)
+        self.layer_norm = LayerNorm(embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.projection = (
             Linear(embedding_size, config.hidden_size) if config.has_embedding_projection else nn.Identity()

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.attention import AttentionPattern, FusedProjection, SelfAttention
-from model.layers.processor import Linear
+from model.layers.processor import LayerNorm, Linear
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
@@ -36,7 +36,7 @@ class FeedForward(nn.Module):
         self.activation = activation(config)
         self.output = Linear(config.intermediate_size, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.layer_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (B, S, H) to (B, S, H)."""

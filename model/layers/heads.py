@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from model.config import IGNORED_LABEL, AlbertConfig, ExecutionOptions
 from model.layers.encoder import activation, compiled
-from model.layers.processor import Linear, linear
+from model.layers.processor import LayerNorm, Linear, linear
 
 CHUNK = 2048  # predictions whose logits `chunked_sums` computes at once: 246 MB in fp32 with 30,000 pieces
 
@@ -28,7 +28,7 @@ class MaskedTokenHead(nn.Module):
         super().__init__()
         self.dense = Linear(config.hidden_size, config.embedding_size)
         self.activation = activation(config)
-        self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.layer_norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # (V,)
         # The backward pass computes a chunk again, and must do so with the graph of the forward pass. A graph for any
         # length pads its logits in another way.

@@ -1,12 +1,20 @@
-"""What makes products and attention fast on a CPU. The results are those of torch's own functions, up to rounding.
+"""What makes products and attention fast on a CPU, and gradients in 16 bits right.
+
+The results are those of torch's own functions, up to rounding.
 
 For fp32 on a CPU, torch 2.13 calls MKL. torch also contains oneDNN, which it calls for bf16. On an AMD EPYC with
 AVX-512, oneDNN takes about half as long as MKL. On an Intel Xeon it takes 1.0 to 1.9 times as long. This was measured
 forward and backward, from albert-tiny's sizes to albert-base's.
 
+In 16 bits torch 2.13 adds up the gradients of LayerNorm and of embeddings over the tokens in 16 bits, too, on a CPU. A
+sum that is 256 times as large as what is added to it no longer grows. Of 1,700 tokens the gradient of a LayerNorm's
+bias is 21 % off, of 8,192 tokens 75 %. `LayerNorm` and `Embedding` add up in fp32, as a GPU does.
+
 Legend of the shapes: T tokens or rows of a matrix, N tokens of one sequence or outputs, K inputs, D head_dim.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -44,6 +52,56 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if _USES_ONEDNN and is_fp32_on_cpu and not torch.compiler.is_compiling():
         return _OneDnnLinear.apply(inputs, weight, bias)
     return functional.linear(inputs, weight, bias)  # (..., N)
+
+
+def _adds_up_in_16_bits(weight: Tensor) -> bool:
+    """Whether torch would add up the gradient of `weight` in 16 bits. Compiled code adds up in fp32."""
+    is_16_bit_on_cpu = weight.device.type == "cpu" and weight.element_size() == 2
+    return is_16_bit_on_cpu and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+class LayerNorm(nn.LayerNorm):
+    """`nn.LayerNorm`, whose gradients are added up in fp32."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Maps (..., H) to (..., H)."""
+        if not _adds_up_in_16_bits(self.weight):
+            return super().forward(input)
+
+        def normalise(input: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+            return functional.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
+
+        return _GradientsInFp32.apply(normalise, input, self.weight, self.bias)
+
+
+class Embedding(nn.Embedding):
+    """`nn.Embedding`, whose gradient is added up in fp32."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Maps int64 (...) to (..., E)."""
+        if not _adds_up_in_16_bits(self.weight):
+            return super().forward(input)
+        return _GradientsInFp32.apply(partial(functional.embedding, input), self.weight)
+
+
+class _GradientsInFp32(torch.autograd.Function):
+    """Calls a function of tensors in 16 bits. The backward pass calls it again in fp32; only the tensors are saved."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(*tensors)
+        return function(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        copies = [tensor.detach().float().requires_grad_(needs) for tensor, needs in zip(ctx.saved_tensors, needed)]
+        with torch.enable_grad():
+            output = ctx.function(*copies)
+        found = iter(torch.autograd.grad(output, [one for one in copies if one.requires_grad], gradient.float()))
+        return None, *(next(found).to(gradient.dtype) if needs else None for needs in needed)
 
 
 class _OneDnnLinear(torch.autograd.Function):

@@ -3,10 +3,12 @@
 It still lacks one for each operator in model/layers/torch_operators.py. Otherwise the operator can go.
 """
 
+import copy
 import inspect
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.nn.attention import varlen
 
@@ -27,6 +29,28 @@ def test_linear_is_torchs_with_onednn_and_without(shape, monkeypatch):
         results.append([output, *torch.autograd.grad(output, leaves, above)])
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
+
+
+def errors(layer, inputs, above):
+    """How far the gradients of a layer in 16 bits are from those in float64, relative to their norms."""
+    layer(inputs).backward(above)
+    exact = copy.deepcopy(layer).double().requires_grad_()
+    exact.zero_grad()
+    exact(inputs.double() if inputs.is_floating_point() else inputs).backward(above.double())
+    pairs = zip(layer.parameters(), exact.parameters(), strict=True)
+    return [((one.grad - other.grad).norm() / other.grad.norm()).item() for one, other in pairs]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", ["LayerNorm", "Embedding"])
+def test_gradients_in_16_bits_are_added_up_in_fp32(kind, dtype):
+    """torch's own layers add up in 16 bits on a CPU. When they no longer do, the project's can go."""
+    torch.manual_seed(0)
+    states, above = torch.randn(20_000, 24).to(dtype), (torch.randn(20_000, 24) + 0.5).to(dtype)
+    sizes, inputs = ((24,), states) if kind == "LayerNorm" else ((2, 24), torch.arange(20_000) % 2)
+    ours, theirs = (getattr(module, kind)(*sizes).to(dtype) for module in (processor, nn))
+    assert max(errors(ours, inputs, above)) < 0.005
+    assert max(errors(theirs, inputs, above)) > 0.02
 
 
 def test_no_public_attention_over_sequences_has_dropout():
