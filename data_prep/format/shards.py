@@ -84,12 +84,11 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
     return ShardColumns(offsets[0], _view(tokens.values), offsets[-1], lengths, _view(documents.values))
 
 
-def read_checked(path: Path, rows: int, manifest: ShardManifest) -> "ShardRows":
-    """Returns all rows of the shard `path`. UserError: see `map_shard`; or a row is impossible, see `_wrong_rows`."""
+def check_rows(path: Path, rows: int, manifest: ShardManifest) -> None:
+    """Checks all rows of a shard. UserError: see `map_shard`; or a row is impossible, see `_wrong_rows`."""
     stored, lengths = _join([map_shard(path, rows).between(0, rows)])
     if (wrong := np.flatnonzero(_wrong_rows(stored, lengths, manifest))).size:
         raise UserError(f"{path.name} has {len(wrong)} impossible rows, the first is row {wrong[0]}")
-    return stored
 
 
 class ShardRows(NamedTuple):
@@ -236,7 +235,7 @@ def problem_of(directory: Path, file: ShardFile, manifest: ShardManifest) -> str
         return problem
     try:
         if file in manifest.shards():
-            read_checked(directory / file.name, file.rows, manifest)
+            check_rows(directory / file.name, file.rows, manifest)
         elif file.name in VOCABULARY_FILES:
             read_vocabulary(directory, manifest)
     except UserError as error:

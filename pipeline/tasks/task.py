@@ -294,8 +294,8 @@ class TaskFiles(ABC):
         """The examples in `rows` (a `datasets.Dataset`). Raises UserError, which names `place`, for broken content."""
 
     @abstractmethod
-    def write_submission(self, task: "Task", split: str, predictions: Any, directory: Path) -> list[Path]:
-        """Writes the predictions as the leaderboard takes them; returns the files, none for a split without one."""
+    def write_submission(self, task: "Task", split: str, predictions: Any, directory: Path) -> None:
+        """Writes the predictions as the leaderboard takes them; nothing for a split that it does not take."""
 
 
 @dataclass(frozen=True)
@@ -345,15 +345,15 @@ class Task:
         """The columns of a table with examples; None if they are not known."""
         return self.columns or (None if self.files is None else self.files.table_columns)
 
-    def write_submission(self, split: str, predictions: Any, directory: Path) -> list[Path]:
-        """Writes the submission of one split, and returns its files: JSON Lines for a task without official files."""
+    def write_submission(self, split: str, predictions: Any, directory: Path) -> None:
+        """Writes the submission of one split: JSON Lines for a task without official files."""
         if self.files is not None:
-            return self.files.write_submission(self, split, predictions, directory)
+            self.files.write_submission(self, split, predictions, directory)
+            return
         records = self.kind.records(self, predictions)
         order = sorted(records, key=int) if all(name.isdecimal() for name in records) else list(records)
         lines = [json.dumps({"id": name, **records[name]}, ensure_ascii=False) + "\n" for name in order]
         atomic.write_text(directory / f"{split}.jsonl", "".join(lines))
-        return [directory / f"{split}.jsonl"]
 
     def estimate(self, predictions: Any) -> Estimate | None:
         """The first metric on one split (SQuAD: F1); None if the labels are not known."""

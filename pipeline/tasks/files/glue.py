@@ -121,15 +121,14 @@ class GlueFiles(TaskFiles):
         table = Table(place, tuple(rows.column_names), named, range(len(named)), "row", is_official=True)
         return _read_examples(task, split, table, columns, "idx")
 
-    def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
+    def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> None:
         """Writes the TSV of `split`, by rising index; nothing for a split that is not submitted."""
         submitted = self.submitted or {"test": f"{self.directory}.tsv"}
         if split not in submitted:
-            return []
+            return
         numbers = [int(_index_of(name, task.name)) for name in predictions.ids.tolist()]
         lines = [f"{index}\t{label}\n" for index, label in sorted(zip(numbers, task.kind.spell(task, predictions)))]
         atomic.write_text(directory / submitted[split], "".join(["index\tprediction\n", *lines]))
-        return [directory / submitted[split]]
 
 
 def _columns(texts: tuple[str, ...], label: str = "label") -> Columns:

@@ -105,15 +105,13 @@ class SquadFiles(TaskFiles):
                 raise UserError(f"{source}: question {question.id} has no answer; use --task squad2, or remove it")
         return questions
 
-    def write_submission(self, task: Task, split: str, predictions: AnswersById, directory: Path) -> list[Path]:
+    def write_submission(self, task: Task, split: str, predictions: AnswersById, directory: Path) -> None:
         """Writes `{task}_{split}_predictions.json` and, if there are null odds, `{task}_{split}_null_odds.json`."""
         answers = {question: given.answer() for question, given in predictions.items()}
         contents = {"predictions": answers, "null_odds": predictions.null_odds}
-        return [
-            _write_json(directory / f"{task.name}_{split}_{name}.json", values)
-            for name, values in contents.items()
-            if values
-        ]
+        for name, values in contents.items():
+            if values:
+                _write_json(directory / f"{task.name}_{split}_{name}.json", values)
 
 
 @dataclass(frozen=True)
@@ -166,10 +164,10 @@ class RaceFiles(TaskFiles):
         table = Table(place, columns, questions, range(len(ids)), "row", ids=ids, is_official=True)
         return task.kind.read_examples(table, self.table_columns, task.labels, "optional")
 
-    def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
+    def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> None:
         """Writes `{task}_{split}.json`: the name of the chosen option of every question."""
         chosen = dict(zip(predictions.ids.tolist(), task.kind.spell(task, predictions)))
-        return [_write_json(directory / f"{task.name}_{split}.json", chosen)]
+        _write_json(directory / f"{task.name}_{split}.json", chosen)
 
 
 def _order(path: Path) -> tuple[str, int, str]:
@@ -197,6 +195,5 @@ def _questions(task: Task, content: Any, source: str, number: int, name: str) ->
     return task.kind.read_examples(table, RaceFiles.table_columns, task.labels, "optional")
 
 
-def _write_json(path: Path, content: Any) -> Path:
+def _write_json(path: Path, content: Any) -> None:
     atomic.write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    return path

@@ -1,5 +1,6 @@
 """Places that cannot be written to, and names that become paths."""
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -30,6 +31,23 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
             places.check_directory(tmp_path / "out")
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied; make it accessible"),
+        (OSError(errno.EACCES, "Permission denied", b"a/b"), "a/b: Permission denied; make it accessible"),
+        (OSError(errno.ENOSPC, "No space left", "a/b"), "the disk is full at a/b (No space left)"),
+        (OSError(errno.EDQUOT, "Quota exceeded"), "the disk is full (Quota exceeded)"),
+        (UserError("a mistake"), "a mistake"),
+        (OSError(errno.EPIPE, "Broken pipe"), ""),
+        (ValueError("no error of a file"), ""),
+    ],
+)
+def test_an_error_of_a_named_file_or_a_full_disk_is_a_line(error: Exception, line: str) -> None:
+    explained = places.explain(error)
+    assert explained is None if not line else str(explained).startswith(line)
 
 
 BAD = ["", ".", "..", "../victim", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb", "\ud800", "x" * 256, 3, None, ["a"]]

@@ -124,7 +124,7 @@ def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
     right = [lists([5, 6], [7]), *[lists([1], [1])] * 4, lists([0], [1], kind=pa.uint32())]
     write_columns(path, right)
     with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):  # whose parts have four tokens
-        shards.read_checked(path, 2, rows.manifest)
+        shards.check_rows(path, 2, rows.manifest)
     for columns, count, message in (
         (right, 2, None),
         (right, 3, "other columns than a shard, or not 3 rows"),
@@ -180,8 +180,8 @@ def test_rows_beyond_a_limit_of_the_manifest_are_named(shard_directory, limit, m
         rows.rows(np.arange(file.rows))
     path = shard_directory / file.name
     with pytest.raises(UserError, match=f"has {len(wrong)} impossible rows, the first is row {wrong[0]}$"):
-        shards.read_checked(path, file.rows, rows.manifest)
-    shards.read_checked(path, file.rows, limited(rows.manifest, limit, max(sizes)))
+        shards.check_rows(path, file.rows, rows.manifest)
+    shards.check_rows(path, file.rows, limited(rows.manifest, limit, max(sizes)))
 
 
 def test_a_fifo_is_no_shard_and_no_file_of_documents(tmp_path: Path) -> None:

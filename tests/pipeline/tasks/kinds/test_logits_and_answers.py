@@ -20,7 +20,9 @@ def logits_of(rows, ids=None, **more):
 
 
 def submit(task, split, predictions, directory):
-    return TASKS[task].write_submission(split, predictions, directory)
+    """The files that a submission has written into an empty directory."""
+    TASKS[task].write_submission(split, predictions, directory)
+    return sorted(directory.iterdir())
 
 
 QUESTIONS = AnswersById(
@@ -80,14 +82,17 @@ def test_only_test_sets_of_glue_are_submitted(tmp_path):
 
 
 def test_submissions_of_race_and_squad(tmp_path):
-    (path,) = submit("race", "test", logits_of([[0, 0, 3, 1]], ids=["high1.txt-0"]), tmp_path)
+    for name in ("race", "squad2", "squad1"):
+        (tmp_path / name).mkdir()
+    (path,) = submit("race", "test", logits_of([[0, 0, 3, 1]], ids=["high1.txt-0"]), tmp_path / "race")
     assert json.loads(path.read_text()) == {"high1.txt-0": "C"}
-    paths = submit("squad2", "dev", QUESTIONS, tmp_path)
-    assert [path.name for path in paths] == ["squad2_dev_predictions.json", "squad2_dev_null_odds.json"]
-    assert json.loads(paths[0].read_text()) == {"é1": "", "none": "", "zero": "cat", "hidden": "cat"}
-    assert json.loads(paths[1].read_text()) == {"é1": 0.25, "none": 4.0, "zero": 0.0, "hidden": -2.0}
+    odds, answers = submit("squad2", "dev", QUESTIONS, tmp_path / "squad2")
+    assert (odds.name, answers.name) == ("squad2_dev_null_odds.json", "squad2_dev_predictions.json")
+    assert json.loads(answers.read_text()) == {"é1": "", "none": "", "zero": "cat", "hidden": "cat"}
+    assert json.loads(odds.read_text()) == {"é1": 0.25, "none": 4.0, "zero": 0.0, "hidden": -2.0}
     first = AnswersById({name: dataclasses.replace(given, null_score=None) for name, given in QUESTIONS.items()})
-    assert [path.name for path in submit("squad1", "dev", first, tmp_path)] == ["squad1_dev_predictions.json"]
+    (path,) = submit("squad1", "dev", first, tmp_path / "squad1")
+    assert path.name == "squad1_dev_predictions.json"
 
 
 def test_predictions_of_other_examples_are_not_aligned():
