@@ -110,6 +110,16 @@ def test_the_bert_presets_are_bert(seed, hidden_act, layers):
     assert model.config == AlbertConfig.preset("bert-base", embedding_size=24, **small)
 
 
+def test_fields_that_config_json_leaves_out_have_the_defaults_of_transformers():
+    for found, theirs in (
+        (bert.from_config({}, {}), transformers.BertConfig()),
+        (huggingface.from_config({}, {}), transformers.AlbertConfig()),
+    ):
+        shared = [name for name in theirs.to_dict() if hasattr(found, name)]
+        assert len(shared) > 10
+        assert {name: getattr(found, name) for name in shared} == {name: getattr(theirs, name) for name in shared}
+
+
 def test_the_same_draws_of_dropout_train_the_same_model():
     """Losses and gradients are those of `transformers`, step by step, when both draw the same masks in the same order.
 

@@ -118,7 +118,10 @@ def test_heads_that_are_missing_or_of_another_task_start_fresh_and_are_named(cor
 
     def new(directory, *flags):
         found = start(directory, *flags)
-        return found.settings.objective, fill(found)[1]
+        kept = fill(found)[1]
+        named = f"; new: {', '.join(kept)}" if kept else ""
+        assert f"weights from {directory}{named}" in found.subject(kept)
+        return found.settings.objective, kept
 
     objective, kept = new(encoder)
     assert objective == "sop"

@@ -19,6 +19,7 @@ from pipeline.checkpoint.retention import tags
 from pipeline.distributed.exits import EXIT_LOST, StopSignals
 from pipeline.engine.engine_state import differing_ranks
 from pipeline.training import schedule
+from pipeline.training import run_end
 from pipeline.training.run_end import NON_FINITE_STEPS, Agreement, Deadline, Divergence, NextStep
 from pipeline.training.training_run import Callback, TrainingFailed, TrainingRun, TrainState
 from tests.pipeline.checkpoint.test_files import flip
@@ -95,6 +96,11 @@ def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
     micro_batches, agreed = step.take()
     assert micro_batches == ["batch"]
     assert agreed == Agreement(stop_signal, LabelCounts(7.0, 2.0), writers, progress)
+
+
+def test_the_first_save_is_expected_at_100_megabytes_a_second(monkeypatch):
+    monkeypatch.setattr(run_end, "parameter_count", lambda engine: 25_000_000)
+    assert run_end.expected_save_seconds(None) == 25e6 * 12 / 100e6  # weights and two moments in fp32
 
 
 def test_what_the_end_takes_is_set_aside():
