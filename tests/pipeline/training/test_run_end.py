@@ -18,8 +18,7 @@ from pipeline import pretrain
 from pipeline.checkpoint.retention import tags
 from pipeline.distributed.exits import EXIT_LOST, StopSignals
 from pipeline.engine.engine_state import differing_ranks
-from pipeline.training import schedule
-from pipeline.training import run_end
+from pipeline.training import run_end, schedule
 from pipeline.training.run_end import NON_FINITE_STEPS, Agreement, Deadline, Divergence, NextStep
 from pipeline.training.training_run import Callback, TrainingFailed, TrainingRun, TrainState
 from tests.pipeline.checkpoint.test_files import flip
