@@ -6,11 +6,13 @@ from safetensors.torch import load_file, save_file
 
 from common.errors import UserError
 from model import AlbertConfig
-from pipeline.checkpoint.initial_weights import InitialWeights, fill_weights, read_initial_weights
+from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint, fill_weights, read_initial_weights
+from pipeline.checkpoint.retention import tag_name
 from pipeline.settings.run_settings import as_json
 from pipeline.settings.settings_file import FORMAT
 from pipeline.tasks.own_tasks import Head
 from pipeline.tasks.registry import TASKS
+from tests.pipeline.checkpoint.test_files import make
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.records import finetune_settings
 
@@ -90,3 +92,11 @@ def test_weights_that_are_no_numbers_are_those_of_the_file(corpus, vocabulary, t
     save_file(tensors, path, {"format": "pt"})
     with pytest.raises(UserError, match=r"--init .*export: albert\.pooler\.dense\.weight holds NaN or infinity"):
         read_initial_weights(tmp_path / "export")
+
+
+def test_the_checkpoint_of_a_run_is_its_best_or_its_newest(tmp_path):
+    with pytest.raises(UserError, match="holds no complete checkpoint"):
+        best_checkpoint(tmp_path)
+    for step, score, chosen in ((1, None, 1), (2, None, 2), (3, 0.9, 3), (4, 0.5, 3)):
+        make(tmp_path / "checkpoints", step, score)
+        assert best_checkpoint(tmp_path).name == tag_name(chosen)

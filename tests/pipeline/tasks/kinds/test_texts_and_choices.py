@@ -111,6 +111,8 @@ def test_questions_with_options(vocabulary):
     assert found.ids.tolist() == ["high1-0", "middle1-0"]
     assert found.levels.tolist() == ["high", "middle"]
     assert (found.predictions() == found.labels).tolist() == [True, False]
+    metrics = TASKS["race"].kind.metrics(TASKS["race"], found)
+    assert metrics == {"accuracy": 0.5, "high": 1.0, "middle": 0.0}
     # In a model with few positions, half of them are kept for the passage.
     short = ChoiceFeatures(TASKS["race"], vocabulary, examples, 32)
     assert max(len(asked) for _, asked in short.segments(0)) == 16
