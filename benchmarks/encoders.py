@@ -2,9 +2,9 @@
 
     python -m benchmarks.encoders --init DIR --data GLUE --out WORK [--tasks cola ...] [--publish NAME]
 
-Both systems get the same files, hyperparameters, optimizer, steps and seeds. The weights after the last step are
-scored on the dev set: no step is chosen by it. `--systems this random` compares an encoder of this project with random
-weights in the same shape instead.
+Both systems get the same files, hyperparameters, optimizer, steps and seeds, and for each seed the same batches. The
+weights after the last step are scored on the dev set: no step is chosen by it. `--systems this random` compares an
+encoder of this project with random weights in the same shape instead.
 
 Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after the last part; an interrupted one begins
 anew, so that its processor time is known. The page is written from the parts that are there, after each of them.
@@ -31,6 +31,7 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import read_object
 from common.text import markdown_table
+from pipeline.data import sampler
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import find_task
@@ -127,13 +128,8 @@ def _start(args: Any, argv: Sequence[str], name: str, system: str, seed: int) ->
 def write_part(args: Any, name: str, system: str, seed: int, metrics: dict[str, float], speed: float) -> None:
     """Writes the file of a part, with the processor time of this process and its children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    seconds = sum(one.ru_utime + one.ru_stime for one in used)
-    content = {
-        "settings": settings_of(args),
-        "metrics": metrics,
-        "examples_per_second": speed,
-        "processor_seconds": seconds,
-    }
+    seconds = {"examples_per_second": speed, "processor_seconds": sum(one.ru_utime + one.ru_stime for one in used)}
+    content = {"settings": settings_of(args), "metrics": metrics} | seconds
     path = part_path(args.out, name, system, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, json.dumps(content, indent=1) + "\n")
@@ -157,9 +153,8 @@ def run_this(args: Any, name: str, system: str, seed: int) -> None:
     optimizer = {"type": "AdamW", "params": params}
     # Trainer's "linear". The paper's schedule is lower by the share of the warm-up in every step after it.
     scheduler = {"type": "WarmupDecayLR", "params": {"warmup_type": "linear"}}
-    content = {"train_batch_size": args.batch_size, "optimizer": optimizer, "gradient_clipping": 1.0}
-    content |= {"scheduler": scheduler}
-    atomic.write_text(json_path, json.dumps(content))
+    sizes = {"train_batch_size": args.batch_size, "gradient_clipping": 1.0}
+    atomic.write_text(json_path, json.dumps(sizes | {"optimizer": optimizer, "scheduler": scheduler}))
     words = [
         sys.executable, "-m", "pipeline.finetune", "--task", name, "--init", args.init, "--data", args.data,
         "--output", run, "--deepspeed_config", json_path, "--steps", steps, "--warmup-steps", warmup,
@@ -199,13 +194,19 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
         return [dict(zip((*columns, "labels"), row)) for row in zip(*columns.values(), labels)]
 
     ends: list[float] = []
+    # The batches of `pipeline.finetune`: their order alone changes a score by points.
+    _, order = sampler.rows_at(np.arange(steps * args.batch_size), len(splits["train"]), seed)
+
+    class Ordered(transformers.Trainer):
+        def _get_train_sampler(self, *arguments: Any) -> list[int]:
+            return order.tolist()  # type: ignore[no-any-return]
 
     class Clock(transformers.TrainerCallback):
         def on_step_end(self, *arguments: Any, **more: Any) -> None:
             ends.append(time.perf_counter())
 
     dev = splits[task.dev_splits[0]]
-    trainer = transformers.Trainer(
+    trainer = Ordered(
         model=model,
         args=transformers.TrainingArguments(
             output_dir=str(args.out / task.name / f"trainer-{seed}"),
@@ -233,10 +234,8 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
     logits = trainer.predict(encoded(dev)).predictions  # (N, C)
     labels, ids = np.array([one.label for one in dev]), np.array([one.id for one in dev])
     found = Logits(ids, np.asarray(logits, dtype=np.float32), labels)
-    times = np.diff(ends)  # of the steps but the first
-    write_part(
-        args, task.name, "trainer", seed, task.kind.metrics(task, found), args.batch_size / float(np.median(times))
-    )
+    speed = args.batch_size / float(np.median(np.diff(ends)))  # without the first step
+    write_part(args, task.name, "trainer", seed, task.kind.metrics(task, found), speed)
 
 
 def publish(args: Any) -> None:
@@ -257,10 +256,10 @@ def summarise(name: str, found: dict[tuple[str, str, int], dict[str, Any]]) -> d
     """The scores of a task by system and seed, and how many times as fast this project was, by the median ratio."""
     parts = {key[1:]: part for key, part in found.items() if key[0] == name}
     systems = [system for system in SYSTEMS if any(key[0] == system for key in parts)]
+    metric = find_task(name).metrics[0]
     scores = {
         system: {metric: [part["metrics"][metric] for key, part in parts.items() if key[0] == system]}
         for system in systems
-        for metric in find_task(name).metrics[:1]
     }
     both = [seed for system, seed in parts if system == "this" and ("trainer", seed) in parts]
     ratios = {
@@ -269,7 +268,8 @@ def summarise(name: str, found: dict[tuple[str, str, int], dict[str, Any]]) -> d
         )
         for measure, sign in (("examples_per_second", 1), ("processor_seconds", -1))
     }
-    return {"task": name, "scores": scores, "times_as_fast": ratios, "seeds_of_both": both}
+    gains = [parts["this", n]["metrics"][metric] - parts["trainer", n]["metrics"][metric] for n in both]
+    return {"task": name, "scores": scores, "times_as_fast": ratios, "seeds_of_both": both, "differences": gains}
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -277,13 +277,14 @@ def markdown(result: dict[str, Any]) -> str:
     hardware, settings = result["hardware"], result["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     rows = []
+    is_paired = all("differences" in task for task in result["tasks"])  # earlier pages have other batches
     for task in result["tasks"]:
         (metric,) = task["scores"]["this"]
         cells = [_score(task["scores"].get(system, {}).get(metric, [])) for system in SYSTEMS]
-        wall, processor = (task["times_as_fast"][name] for name in ("examples_per_second", "processor_seconds"))
-        ratio = ["" if math.isnan(value) else f"{value:.2f}" for value in (wall, processor)]
-        rows.append([task["task"], metric, *cells, *ratio])
-    header = ["task", "metric", *SYSTEMS.values(), "times as fast, steps", "times as fast, whole run"]
+        ratios = ["" if math.isnan(value) else f"{value:.2f}" for value in task["times_as_fast"].values()]
+        rows.append([task["task"], metric, *cells, *[_score(task.get("differences", []))] * is_paired, *ratios])
+    header = ["task", "metric", *SYSTEMS.values(), *["difference, same batches"] * is_paired]
+    header += ["times as fast, steps", "times as fast, whole run"]
     return "\n".join(
         [
             f"{settings['init']} on GLUE's dev sets; {hardware['name']}, {hardware['cores']} cores; {versions}; "

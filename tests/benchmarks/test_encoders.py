@@ -31,7 +31,7 @@ def test_the_page_has_means_and_median_ratios(tmp_path, capsys):
     (row,) = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| cola")]
     # Two seeds: the half interval is t(0.975, 1) = 12.706 times 25 / sqrt(1), with a standard error of 25.
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells == ["cola", "matthews", "50.0 ± 317.7 (2)", "50.0 (1)", "", "3.00", "2.50"]
+    assert cells == ["cola", "matthews", "50.0 ± 317.7 (2)", "50.0 (1)", "", "-25.0 (1)", "3.00", "2.50"]
     (task,) = json.loads((tmp_path / "page.json").read_text())["tasks"]
     assert task["scores"]["this"] == {"matthews": [0.25, 0.75]}
     assert capsys.readouterr().out

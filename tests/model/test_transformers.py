@@ -118,6 +118,9 @@ def test_fields_that_config_json_leaves_out_have_the_defaults_of_transformers():
         shared = [name for name in theirs.to_dict() if hasattr(found, name)]
         assert len(shared) > 10
         assert {name: getattr(found, name) for name in shared} == {name: getattr(theirs, name) for name in shared}
+    special = [f"{name}_token_id" for name in ("pad", "bos", "eos")]
+    fields = huggingface.to_config(found)
+    assert [fields[name] for name in special] == [getattr(theirs, name) for name in special]
 
 
 def test_the_same_draws_of_dropout_train_the_same_model():

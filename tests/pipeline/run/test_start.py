@@ -118,6 +118,11 @@ def test_a_host_with_another_file_or_package_is_named(tmp_path, monkeypatch):
     lines = facts.differences(there, here)
     for line, name in zip(lines, ("code: pipeline/loss.py", "packages: torch", f"shards: {shards}"), strict=True):
         assert line.startswith(f"other {name}")
+    for others, more in ((4, ""), (5, " and 1 more")):
+        changed = there | {"packages": {str(name): "0" for name in range(others - 1)}}
+        (line,) = (line for line in facts.differences(changed, here) if "packages" in line)
+        assert line.count(" here)") == 4
+        assert f"here){more}; " in line
     same = {name for name, digest in facts.summary(here).items() if facts.summary(there)[name] == digest}
     assert same == {"the Python"}
 
