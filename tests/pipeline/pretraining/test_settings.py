@@ -93,6 +93,19 @@ def test_a_gpu_has_the_features_that_it_can_run(words, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("", "give --model NAME for a new model, or --init DIR"),
+        ("--init a --branch b", "--init and --branch both"),
+        ("--model albert-base --teacher-loss states=1", "give it with --teacher DIR"),
+    ],
+)
+def test_what_a_run_starts_from_is_named_once(more, text):
+    with pytest.raises(UserError, match=text):
+        pretrain_flags.parse(["--data", "x", "--output", "y", "--deepspeed_config", "z", *more.split()])
+
+
+@pytest.mark.parametrize(
     ("change", "text"),
     [
         ({"--model": "albert-tony"}, "albert-tiny"),

@@ -95,6 +95,17 @@ def test_submissions_of_race_and_squad(tmp_path):
     assert path.name == "squad1_dev_predictions.json"
 
 
+def test_the_records_of_a_class_have_its_probability_and_all():
+    records = TASKS["rte"].kind.records(TASKS["rte"], logits_of([[0, np.log(3)], [1, 1]], ids=["a", "b"]))
+    names = TASKS["rte"].labels
+    assert records["a"] == {
+        "prediction": names[1],
+        "probability": pytest.approx(0.75),
+        "probabilities": {names[0]: pytest.approx(0.25), names[1]: pytest.approx(0.75)},
+    }
+    assert list(records) == ["a", "b"]
+
+
 def test_predictions_of_other_examples_are_not_aligned():
     first = logits_of([[1, 2], [3, 4]], ids=["a", "b"])
     np.testing.assert_array_equal(logits_of([[0, 6], [2, 1]], ids=["b", "a"]).aligned(first).logits, [[2, 1], [0, 6]])
