@@ -3,8 +3,8 @@
 The results are those of torch's own functions, up to rounding.
 
 For fp32 on a CPU, torch 2.13 calls MKL. torch also contains oneDNN, which it calls for bf16. On an AMD EPYC with
-AVX-512, oneDNN takes about half as long as MKL. On an Intel Xeon it takes 1.0 to 1.9 times as long. This was measured
-forward and backward, from albert-tiny's sizes to albert-base's.
+AVX-512, oneDNN takes about half as long as MKL. On an AMD EPYC with AVX2 alone it takes 1.1 to 1.5 times as long, on an
+Intel Xeon 1.0 to 1.9 times. This was measured forward and backward, from albert-tiny's sizes to albert-base's.
 
 In 16 bits torch 2.13 adds up the gradients of LayerNorm and of embeddings over the tokens in 16 bits, too, on a CPU. A
 sum that is 256 times as large as what is added to it no longer grows. Of 1,700 tokens the gradient of a LayerNorm's
@@ -35,7 +35,7 @@ def _is_intel() -> bool:
         return False
 
 
-_USES_ONEDNN = HAS_ONEDNN and not _is_intel()
+_USES_ONEDNN = HAS_ONEDNN and torch.backends.cpu.get_cpu_capability() == "AVX512" and not _is_intel()
 
 
 class Linear(nn.Linear):

@@ -14,6 +14,7 @@ from tests.docs.pages import REPOSITORY
 RESULTS = REPOSITORY / "benchmarks" / "results"
 PROGRAMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "encoders": encoders.markdown,
+    "encoders_mrpc": encoders.markdown,
     "student/tasks": encoders.markdown,
     "student/student": student.markdown,
     "student/seed_1/student": student.markdown,
