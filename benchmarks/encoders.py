@@ -199,7 +199,7 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
 
     class Ordered(transformers.Trainer):
         def _get_train_sampler(self, *arguments: Any) -> list[int]:
-            return order.tolist()  # type: ignore[no-any-return]
+            return order.tolist()
 
     class Clock(transformers.TrainerCallback):
         def on_step_end(self, *arguments: Any, **more: Any) -> None:
