@@ -101,7 +101,8 @@ def parts_of(args: Any) -> Iterator[tuple[str, str, int]]:
 def settings_of(args: Any) -> dict[str, Any]:
     """What all parts of a page have in common."""
     names = ("epochs", "batch_size", "learning_rate", "max_length", "precision", "threads")
-    return {"init": args.init.absolute().name, "schedule": "linear"} | {name: getattr(args, name) for name in names}
+    given = {name: getattr(args, name) for name in names}
+    return {"init": args.init.absolute().name, "schedule": "linear", "batches": "same"} | given
 
 
 def read_part(args: Any, path: Path) -> dict[str, Any]:
@@ -194,23 +195,21 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
         return [dict(zip((*columns, "labels"), row)) for row in zip(*columns.values(), labels)]
 
     ends: list[float] = []
-    # The batches of `pipeline.finetune`: their order alone changes a score by points.
-    _, order = sampler.rows_at(np.arange(steps * args.batch_size), len(splits["train"]), seed)
-
-    class Ordered(transformers.Trainer):
-        def _get_train_sampler(self, *arguments: Any) -> list[int]:
-            return order.tolist()
+    # The batches of `pipeline.finetune`, in their order, which alone changes a score by points.
+    train = encoded(splits["train"])
+    _, order = sampler.rows_at(np.arange(steps * args.batch_size), len(train), seed)
 
     class Clock(transformers.TrainerCallback):
         def on_step_end(self, *arguments: Any, **more: Any) -> None:
             ends.append(time.perf_counter())
 
     dev = splits[task.dev_splits[0]]
-    trainer = Ordered(
+    trainer = transformers.Trainer(
         model=model,
         args=transformers.TrainingArguments(
             output_dir=str(args.out / task.name / f"trainer-{seed}"),
             max_steps=steps,
+            train_sampling_strategy="sequential",
             warmup_steps=warmup,
             lr_scheduler_type="linear",
             learning_rate=args.learning_rate,
@@ -226,7 +225,7 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
             disable_tqdm=True,
             use_cpu=not torch.cuda.is_available(),
         ),
-        train_dataset=encoded(splits["train"]),
+        train_dataset=[train[row] for row in order.tolist()],
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
         callbacks=[Clock()],
     )

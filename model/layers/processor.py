@@ -7,8 +7,9 @@ AVX-512, oneDNN takes about half as long as MKL. On an AMD EPYC with AVX2 alone 
 Intel Xeon 1.0 to 1.9 times. This was measured forward and backward, from albert-tiny's sizes to albert-base's.
 
 In 16 bits torch 2.13 adds up the gradients of LayerNorm and of embeddings over the tokens in 16 bits, too, on a CPU. A
-sum that is 256 times as large as what is added to it no longer grows. Of 1,700 tokens the gradient of a LayerNorm's
-bias is 21 % off, of 8,192 tokens 75 %. `LayerNorm` and `Embedding` add up in fp32, as a GPU does.
+sum in bf16 that is 256 times as large as what is added to it no longer grows. Of random gradients of 20,000 tokens,
+that of a LayerNorm's bias is 89 % off (tests/model/layers/test_processor.py). `LayerNorm` and `Embedding` add up in
+fp32, as a GPU does.
 
 Legend of the shapes: T tokens or rows of a matrix, N tokens of one sequence or outputs, K inputs, D head_dim.
 """
@@ -55,7 +56,7 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _adds_up_in_16_bits(weight: Tensor) -> bool:
-    """Whether torch would add up the gradient of `weight` in 16 bits. Compiled code adds up in fp32."""
+    """Whether torch would add up the gradient of `weight` in 16 bits. What inductor compiles adds up in fp32."""
     is_16_bit_on_cpu = weight.device.type == "cpu" and weight.element_size() == 2
     return is_16_bit_on_cpu and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 

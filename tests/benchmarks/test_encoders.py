@@ -5,9 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+import transformers
 
 from benchmarks import encoders
 from common.errors import UserError
+from pipeline.data import sampler
+from pipeline.tasks.files import reading
+from pipeline.tasks.registry import find_task
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 from tests.pipeline.workers import forked
@@ -41,7 +45,15 @@ def test_the_page_has_means_and_median_ratios(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp_path, monkeypatch):
-    """Each part is made in this process, and pipeline.finetune in a forked one."""
+    """Each part is made in this process, and pipeline.finetune in a forked one. Trainer gets the same batches."""
+    seen: list[float] = []  # labels that Trainer has trained on
+    step = transformers.Trainer.training_step
+
+    def see(self, model, inputs, *more):
+        seen.extend(inputs["labels"].tolist())
+        return step(self, model, inputs, *more)
+
+    monkeypatch.setattr(transformers.Trainer, "training_step", see)
 
     def finetune(words, check):
         return forked.run_module(words[2], words[3:], Path.cwd(), os.environ | {"DS_ACCELERATOR": "cpu"}, timeout=1500)
@@ -58,6 +70,12 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
     left.mkdir(parents=True)
     (left / "settings.json").write_text("{")
     assert encoders.main(words) == 0
+    train = reading.read(find_task("stsb"), str(tmp_path / "glue"))["train"]
+    settings = json.loads((left / "settings.json").read_text())
+    batches = [sampler.step_positions(step, 0, 1, 32, 32) for step in range(settings["steps"])]
+    expected = [train[row].label for (batch,) in batches for row in sampler.rows_at(batch, len(train), seed=0)[1]]
+    assert expected[:32] != [example.label for example in train[:32]], "the test has lost its power"
+    assert seen == pytest.approx(expected)
     parts = {path.name: path.read_text() for path in (tmp_path / "work" / "stsb").glob("*.json")}
     assert parts.keys() == {"this-0.json", "trainer-0.json"}
     for content in map(json.loads, parts.values()):

@@ -44,13 +44,25 @@ def errors(layer, inputs, above):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", ["LayerNorm", "Embedding"])
 def test_gradients_in_16_bits_are_added_up_in_fp32(kind, dtype):
-    """torch's own layers add up in 16 bits on a CPU. When they no longer do, the project's can go."""
+    """torch's own are 10 to 89 % off here, because they add up in 16 bits. When they no longer do, ours can go."""
     torch.manual_seed(0)
     states, above = torch.randn(20_000, 24).to(dtype), (torch.randn(20_000, 24) + 0.5).to(dtype)
     sizes, inputs = ((24,), states) if kind == "LayerNorm" else ((2, 24), torch.arange(20_000) % 2)
     ours, theirs = (getattr(module, kind)(*sizes).to(dtype) for module in (processor, nn))
     assert max(errors(ours, inputs, above)) < 0.005
-    assert max(errors(theirs, inputs, above)) > 0.02
+    assert max(errors(theirs, inputs, above)) > 0.09
+
+
+@pytest.mark.slow
+def test_inductor_adds_up_in_fp32():
+    torch.manual_seed(0)
+    states, above = torch.randn(20_000, 24).bfloat16(), (torch.randn(20_000, 24) + 0.5).bfloat16()
+    layer = processor.LayerNorm(24).bfloat16()
+    plain = copy.deepcopy(layer)
+    torch.compile(layer, fullgraph=True)(states).backward(above)
+    plain(states).backward(above)
+    for one, other in zip(layer.parameters(), plain.parameters()):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0.02, atol=1.0)
 
 
 def test_no_public_attention_over_sequences_has_dropout():
