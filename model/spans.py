@@ -10,6 +10,7 @@ H hidden_size.
 """
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import NamedTuple, Unpack
 
 import torch
@@ -36,17 +37,6 @@ class SpanOutput(NamedTuple):
     null_logits: Tensor | None = None  # (N,) fp32, log-odds that the window holds no answer; of a conditioned model
 
 
-def gather_windows(hidden: Tensor, window_positions: Tensor | None) -> Tensor:
-    """Returns the hidden states (N, L, H) of the windows in `hidden` (B, S, H).
-
-    `window_positions` int64 (N, L) are flat, row * S + position; -1 gives the state at flat position 0. None: each
-    row is a window.
-    """
-    if window_positions is None:
-        return hidden  # (B, S, H)
-    return hidden.flatten(0, 1)[window_positions.clamp(min=0)]  # (N, L, H)
-
-
 class _SpanModel(ModelWithHead, ABC):
     """Encodes rows without a pooler and cuts them into windows. Subclasses predict the spans (`_find`)."""
 
@@ -71,14 +61,16 @@ class _SpanModel(ModelWithHead, ABC):
                 0 (that of [CLS]) where it holds no answer.
             inputs: see `EncoderInputs`, and for errors `AlbertModel.forward`.
         """
-        encoded = self.albert(input_ids, **inputs)
-        windows = gather_windows(encoded.last_hidden_state, window_positions)  # (N, L, H)
+        windows = self.albert(input_ids, **inputs).last_hidden_state  # (B, S, H)
+        if window_positions is not None:
+            windows = windows.flatten(0, 1)[window_positions.clamp(min=0)]  # (N, L, H), of position 0 behind an end
         scored = start_positions is not None and end_positions is not None
         logits = self._find(windows, allowed, start_positions if scored else None)
         if start_positions is None or end_positions is None:
             return logits
         start, end = logits.start_logits, logits.end_logits  # (N, L) each
-        losses = _span_losses(start, end, start_positions, end_positions)  # (N,)
+        cross_entropy = partial(functional.cross_entropy, ignore_index=IGNORED_LABEL, reduction="none")
+        losses = 0.5 * (cross_entropy(start, start_positions) + cross_entropy(end, end_positions))  # (N,)
         if logits.null_logits is not None:
             impossible = (start_positions == 0).float()  # (N,)
             losses = losses + 0.5 * functional.binary_cross_entropy_with_logits(
@@ -160,13 +152,3 @@ class AlbertForConditionedQuestionAnswering(_SpanModel):
 def _where_allowed(logits: Tensor, allowed: Tensor | None) -> Tensor:
     """`logits` (..., L), -inf where `allowed` (..., L) is 0."""
     return logits if allowed is None else logits.masked_fill(allowed == 0, -torch.inf)  # (..., L)
-
-
-def _span_losses(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
-    """Mean of the two cross entropies of each window (N,), in nats, of logits (N, L); 0 where a position is -100."""
-    pairs = ((start, start_positions), (end, end_positions))
-    of_start, of_end = (
-        functional.cross_entropy(logits, positions, ignore_index=IGNORED_LABEL, reduction="none")  # (N,)
-        for logits, positions in pairs
-    )
-    return 0.5 * (of_start + of_end)  # (N,)
