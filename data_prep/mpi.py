@@ -304,7 +304,5 @@ def launch() -> Iterator[Ranks]:
         _say_interrupted()
     try:
         yield ranks
-    except SystemExit:  # all ranks end together
-        raise
-    except BaseException as error:
+    except (Exception, KeyboardInterrupt) as error:  # with SystemExit, all ranks end together
         ranks.communicator.Abort(_print_error(error, f"rank {ranks.rank}: "))

@@ -231,12 +231,12 @@ def check_first(path: Path, fields: Fields) -> None:
             reason = item.reason if isinstance(item, Skipped) else EMPTY
             record = json.loads(line.content or b"null") if reason in (NO_TEXT, NOT_WANTED) else None
             if isinstance(record, dict):
-                asked = [(flag, name) for flag, name in fields.flags if flag in ("--text-field", "--where")]
-                flag, fault = next(((f, f"no field {n!r}") for f, n in asked if n not in record), ("", ""))
-                if reason == NO_TEXT and not fault:
-                    flag, fault = "--text-field", f"field {fields.text!r} holds no text"
-                if fault:
-                    raise UserError(f"{path}, line {number}: {fault}; {choice(flag, record)}")
+                for flag, name in fields.flags:
+                    if flag in ("--text-field", "--where") and name not in record:
+                        raise UserError(f"{path}, line {number}: no field {name!r}; {choice(flag, record)}")
+                if reason == NO_TEXT:
+                    fault = f"field {fields.text!r} holds no text"
+                    raise UserError(f"{path}, line {number}: {fault}; {choice('--text-field', record)}")
             if reason not in (EMPTY, NOT_WANTED):
                 raise UserError(f"{path}, line {number}: {reason}; check --input, --source and --text-field")
             return
