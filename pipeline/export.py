@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.command_line import Parser, entry_point, positive
+from common.errors import UserError
 
 
 def parser() -> Parser:
@@ -30,11 +31,19 @@ def parser() -> Parser:
 
 @entry_point
 def main(argv: Sequence[str]) -> None:
-    """Exports as the command line asks. UserError: a mistake."""
+    """Exports as the command line asks, and prints what was written. UserError: a mistake."""
     args = parser().parse_all(argv)
-    from pipeline.sharing import write_export  # torch takes seconds to import
+    run, out = args.run.resolve(), args.out.resolve()
+    if run.is_relative_to(out) or out.is_relative_to(run / "checkpoints"):
+        raise UserError(f"--out {args.out} holds the run or is one of its checkpoints; choose another --out")
+    seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
+    if seeds and not (args.run / "settings.json").exists():
+        raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
 
-    write_export.run(args)
+    from pipeline.sharing.write_export import export_run  # torch takes seconds to import
+
+    form = export_run(args.run, args.out, args.step, args.license, args.language, args.overwrite)
+    print(f"wrote {args.out} {form}")
 
 
 if __name__ == "__main__":

@@ -18,13 +18,15 @@ from common.files.json_files import check_as, read_as
 from common.text import did_you_mean
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
-from model import AlbertConfig, checkpoint, huggingface
+from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
+from model.albert import ModelWithHead
 from pipeline.checkpoint import pooling
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.retention import find_best, find_latest, tags
+from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
 from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings, RunSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings
-from pipeline.tasks.own_tasks import Head
+from pipeline.tasks.own_tasks import Head, task_of
+from pipeline.tasks.task import Task
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -228,12 +230,42 @@ def load_into(model: M, tensors: Mapping[str, Tensor], run: Path) -> M:
     return model.eval()
 
 
-def best_checkpoint(run: Path) -> Path:
-    """The checkpoint of a run with the best score; the newest one if none has a score. UserError: there is none."""
-    found = find_best(run / "checkpoints") or find_latest(run / "checkpoints")
+def task_of_run(run: Path) -> Task | None:
+    """The task of a fine-tuning run; None for pre-training. UserError: there is no run, or its record is damaged."""
+    settings = read_settings(run)
+    if isinstance(settings, PretrainSettings):
+        return None
+    return task_of(settings.task, settings.own_task, run / SETTINGS)
+
+
+def exported_checkpoint(run: Path, step: int | None = None) -> Path:
+    """The checkpoint of a run that is exported. Raises UserError: there is none.
+
+    It is that of `step`; by default the newest complete one of pre-training, and the best one of fine-tuning, or the
+    newest if none has a score.
+    """
+    checkpoints = run / "checkpoints"
+    if step is not None:
+        steps = {step_of(tag): tag for tag in reversed(tags(checkpoints))}
+        if step not in steps:
+            there = ", ".join(map(str, steps)) or "none"
+            raise UserError(f"{run} has no checkpoint of step {step}; its steps: {there}; name another")
+        return steps[step]
+    if isinstance(read_settings(run), PretrainSettings):
+        found = find_latest(checkpoints, content=True)
+    else:
+        found = find_best(checkpoints) or find_latest(checkpoints)
     if found is None:
-        raise UserError(f"{run / 'checkpoints'} holds no complete checkpoint; train first, or name another run")
+        raise UserError(f"{checkpoints} holds no complete checkpoint; train first, or name another run")
     return found
+
+
+def load_run(run: Path, tag: Path | None = None) -> ModelWithHead:
+    """The model of a run's checkpoint, by default of the exported one: fp32, on the CPU, in evaluation mode."""
+    config, task = read_settings(run).model, task_of_run(run)
+    with torch.device("meta"):
+        model = task.kind.make_model(task, config) if task else AlbertForPreTraining(config)
+    return load_into(model, load_weights(tag or exported_checkpoint(run)), run)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from common.errors import UserError
 from common.files import atomic
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint
+from pipeline.checkpoint.initial_weights import InitialWeights, exported_checkpoint
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_directory import RESULTS, OneRunRecord, read_results
 from pipeline.data import sampler
@@ -169,7 +169,7 @@ class FineTuning(TrainingTask):
 
     def conclude(self, run: TrainingRun) -> str:
         """Predicts with the best step."""
-        best = best_checkpoint(self.settings.flags.output)
+        best = exported_checkpoint(self.settings.flags.output)
         model = self.task.kind.make_model(self.task, self.settings.model)
         model.load_state_dict(load_weights(best))
         model = model.to(run.engine.device, next(run.engine.module.parameters()).dtype)

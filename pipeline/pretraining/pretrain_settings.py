@@ -13,7 +13,7 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
-from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model, record_of
+from pipeline.checkpoint.initial_weights import InitialModel, exported_checkpoint, find_initial_model, record_of
 from pipeline.checkpoint.retention import TAG, step_of
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
@@ -26,7 +26,6 @@ from pipeline.pretraining.pretraining_task import PreTraining
 from pipeline.settings.pretrain_flags import PretrainFlags, parse_fields
 from pipeline.settings.run_settings import Branch, Distilled, PretrainSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings
-from pipeline.sharing.trained_run import open_run
 from pipeline.training import schedule
 
 _DECIDE_SHAPES = (
@@ -120,7 +119,7 @@ def _find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Bra
     settings = read_settings(run)
     if not isinstance(settings, PretrainSettings):
         raise UserError(f"--branch {run} is a fine-tuning run; name a run of pipeline.pretrain")
-    tag = open_run(run).usual() if step is None else open_run(run).of_step(step)
+    tag = exported_checkpoint(run, step)
     try:
         check(tag, content=False)
     except DamagedCheckpoint as error:

@@ -31,7 +31,7 @@ from pipeline.settings import declare
 from pipeline.settings.run_flags import RunFlags
 from pipeline.settings.run_settings import PretrainSettings, RunSettings
 from pipeline.settings.settings_file import SETTINGS
-from pipeline.sharing.write_export import export_usual
+from pipeline.sharing.write_export import export_run
 from pipeline.training.trainer import make_trainer
 from pipeline.training.training_run import Clock, TrainingFailed, TrainingRun, TrainState, cannot_begin
 from pipeline.training.training_task import TrainingTask
@@ -215,7 +215,7 @@ def _export(run: TrainingRun, model: str) -> None:
     """Exports the model and marks the run as done, on rank 0. model: which one it is, for people."""
     if run.is_rank_0:
         output, steps, hours = run.settings.flags.output, run.state.step, run.settings.flags.max_hours
-        form = export_usual(output, output / "export")
+        form = export_run(output, output / "export")
         atomic.write_text(output / "done", f"{steps}\n")
         early = ""
         if steps < run.settings.steps:

@@ -4,7 +4,6 @@ The card is README.md with the YAML header that the Hugging Face hub reads. It i
 card_template.md has its text and tables.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -27,13 +26,18 @@ from model import bert, checkpoint, huggingface
 from model.albert import ModelWithHead
 from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
+from pipeline.checkpoint.initial_weights import (
+    HEAD_FILE,
+    exported_checkpoint,
+    load_run,
+    restore_file_ids,
+    task_of_run,
+)
 from pipeline.checkpoint.pooling import write_pooling
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_directory import RESULTS, read_results
 from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings
 from pipeline.settings.settings_file import read_settings
-from pipeline.sharing.trained_run import TrainedRun, open_run
 from pipeline.tasks.own_tasks import TaskRecord
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_file
@@ -51,32 +55,28 @@ _OURS = """import albert_pretraining as albert
 print(albert.load(".").{call})"""
 
 
-def export_usual(run: Path, out: Path) -> str:
-    """Exports the usual checkpoint of the run in a directory. See `export_one`."""
-    trained = open_run(run)
-    return export_one(trained, trained.usual(), out)
-
-
-def export_one(
-    run: TrainedRun,
-    tag: Path,
+def export_run(
+    run: Path,
     out: Path,
+    step: int | None = None,
     license: str = "other",
     languages: Sequence[str] = (),
     overwrite: bool | None = None,
 ) -> str:
-    """Writes the model of the checkpoint `tag` to the directory `out`, which is never visible half-written.
+    """Writes the model of a run to the directory `out`, which is never visible half-written.
 
     Returns the format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
-    `license`: as on the hub. `languages`: their codes; without them they are those of the text of pre-training, if they
-    are recorded. `overwrite`: see `outputs.check`. Raises UserError: `out` cannot be written, or a record of the run is
-    damaged.
+    `step`: see `exported_checkpoint`. `license`: as on the hub. `languages`: their codes; without them they are those
+    of the text of pre-training, if they are recorded. `overwrite`: see `outputs.check`. Raises UserError: there is no
+    such checkpoint, `out` cannot be written, or a record of the run is damaged.
     """
-    place, source = out.resolve(), _source(run.directory, out)
-    # The directory "export" of a run has the run's name.
-    name = run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
+    home, place = run.resolve(), out.resolve()
+    claim = run_directory.EXPORT_TOOL, os.path.relpath(home, place), overwrite  # a run may move with its exports
+    outputs.check(out, *claim)
+    tag = exported_checkpoint(run, step)
+    name = home.name if place.parent == home else place.name  # the directory "export" of a run has the run's name
     try:
-        with outputs.making(out, run_directory.EXPORT_TOOL, source, overwrite) as temporary:
+        with outputs.making(out, *claim) as temporary:
             return _write(run, tag, temporary, name, license, languages)
     except UserError:
         raise
@@ -86,14 +86,9 @@ def export_one(
         raise UserError(f"cannot write {out}: {one_line(error)}; choose another place") from None
 
 
-def _source(run: Path, out: Path) -> str:
-    """What an export is made from: where the run lies, as seen from the export."""
-    return os.path.relpath(run.resolve(), out.resolve())
-
-
-def _write(run: TrainedRun, tag: Path, directory: Path, name: str, license: str, languages: Sequence[str]) -> str:
+def _write(run: Path, tag: Path, directory: Path, name: str, license: str, languages: Sequence[str]) -> str:
     """Writes the files of the export into `directory`. Returns the format, for people."""
-    model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
+    model, task, vocabulary_file = load_run(run, tag), task_of_run(run), find_vocabulary(run)
     vocabulary, positions = load_vocabulary(vocabulary_file), model.config.max_position_embeddings
     head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
     in_layout = task is None or task.kind.architecture is not None
@@ -106,38 +101,25 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, license: str,
         atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
         checkpoint.save(model, directory)
         shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
-    card = _model_card(run, step_of(tag), model, vocabulary, license, languages, name, in_layout)
+    card = _model_card(run, step_of(tag), task, model, vocabulary, license, languages, name, in_layout)
     atomic.write_text(directory / CARD, card)
     own = "in the project's own format: transformers has no such head"
     return "in the Hugging Face layout" if in_layout else own
 
 
-def _prediction_record(run: TrainedRun) -> dict[str, Any]:
+def _prediction_record(run: Path) -> dict[str, Any]:
     """What of settings.json decides how `pipeline.predict` reads examples, and what its answers mean."""
-    settings = read_settings(run.directory)
+    settings = read_settings(run)
     assert isinstance(settings, FinetuneSettings)
     limits = {} if settings.limits is None else dataclasses.asdict(settings.limits)
     lengths = {"max_length": settings.max_length, **limits}
     return dataclasses.asdict(TaskRecord(settings.task, settings.own_task, settings.engine.precision, lengths))
 
 
-def run(args: argparse.Namespace) -> None:
-    """Exports as the parsed command line asks, and prints what was written. Raises UserError for a mistake."""
-    run, out = args.run.resolve(), args.out.resolve()
-    if run.is_relative_to(out) or out.is_relative_to(run / "checkpoints"):
-        raise UserError(f"--out {args.out} holds the run or is one of its checkpoints; choose another --out")
-    outputs.check(args.out, run_directory.EXPORT_TOOL, _source(args.run, args.out), args.overwrite)
-    seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
-    if seeds and not (args.run / "settings.json").exists():
-        raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
-    trained = open_run(args.run)
-    tag = trained.usual() if args.step is None else trained.of_step(args.step)
-    print(f"wrote {args.out} {export_one(trained, tag, args.out, args.license, args.language, args.overwrite)}")
-
-
 def _model_card(
-    run: TrainedRun,
+    run: Path,
     step: int,
+    task: Task | None,
     model: ModelWithHead,
     vocabulary: Vocabulary,
     license: str,
@@ -148,11 +130,11 @@ def _model_card(
     """The content of README.md. UserError: a record of the run cannot be read."""
     from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
-    settings, task, is_bert = read_settings(run.directory), run.task, bert.can_express(model.config)
+    settings, is_bert = read_settings(run), bert.can_express(model.config)
     pretraining = settings.pretraining if isinstance(settings, FinetuneSettings) else settings
-    trained = [line for line in metrics_file.read_records(run.directory, "train") if line["step"] <= step]
+    trained = [line for line in metrics_file.read_records(run, "train") if line["step"] <= step]
     if trained:
-        metrics_file.check_numbers(run.directory, trained[-1], ("seconds", "tokens"))
+        metrics_file.check_numbers(run, trained[-1], ("seconds", "tokens"))
     corpora = () if pretraining is None else pretraining.corpora
     recorded = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
     fields = ModelCardData(
@@ -178,7 +160,7 @@ def _model_card(
         recipe=_recipe(settings),
         pretraining=pretraining,
         pretraining_recipe=None if pretraining is None else _recipe(pretraining),
-        evaluation=_evaluation(run.directory, step, task),
+        evaluation=_evaluation(run, step, task),
         last=trained[-1] if trained else {},
         duration=format_duration,
         plain=plain,

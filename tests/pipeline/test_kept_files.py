@@ -11,7 +11,7 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.tokenizer_json import tokenizer_files
 from model import huggingface
 from pipeline import evaluate, export, finetune, pretrain
-from pipeline.sharing.trained_run import open_run
+from pipeline.checkpoint.initial_weights import load_run
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.sharing import runs
@@ -47,7 +47,7 @@ def made(corpus, tmp_path_factory):
     """Inputs of every command: a run, an export, fine-tuning runs, tasks, text."""
     root = tmp_path_factory.mktemp("made")
     run = runs.pretraining(root / "run", corpus.vocabulary)
-    huggingface.save(open_run(run).load(), root / "export", tokenizer_files(load_vocabulary(corpus.vocabulary), 128))
+    huggingface.save(load_run(run), root / "export", tokenizer_files(load_vocabulary(corpus.vocabulary), 128))
     for number in range(2):
         tuned = made_runs.finetuning(root / "tuned" / f"rte-{number}", "rte", "x", {})
         made_runs.logits(tuned, "dev", 15, 5)

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from common.errors import UserError
 from model import AlbertConfig
-from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint, fill_weights, read_initial_weights
+from pipeline.checkpoint.initial_weights import InitialWeights, exported_checkpoint, fill_weights, read_initial_weights
 from pipeline.checkpoint.retention import tag_name
 from pipeline.settings.run_settings import as_json
 from pipeline.settings.settings_file import FORMAT
@@ -95,8 +95,9 @@ def test_weights_that_are_no_numbers_are_those_of_the_file(corpus, vocabulary, t
 
 
 def test_the_checkpoint_of_a_run_is_its_best_or_its_newest(tmp_path):
+    (tmp_path / "settings.json").write_text(FINETUNED)
     with pytest.raises(UserError, match="holds no complete checkpoint"):
-        best_checkpoint(tmp_path)
+        exported_checkpoint(tmp_path)
     for step, score, chosen in ((1, None, 1), (2, None, 2), (3, 0.9, 3), (4, 0.5, 3)):
         make(tmp_path / "checkpoints", step, score)
-        assert best_checkpoint(tmp_path).name == tag_name(chosen)
+        assert exported_checkpoint(tmp_path).name == tag_name(chosen)

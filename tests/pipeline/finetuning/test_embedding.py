@@ -15,7 +15,7 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from pipeline import predict
 from pipeline.checkpoint.pooling import Pooling, read_pooling
 from pipeline.finetuning.predictor import open_predictor
-from pipeline.sharing.write_export import export_usual
+from pipeline.sharing.write_export import export_run
 from tests.model.examples import randomise
 from tests.pipeline.pretraining.trained_models import SIZES, export
 from tests.pipeline.sharing import runs
@@ -109,7 +109,7 @@ def test_an_export_says_how_its_embeddings_are_made(corpus, tmp_path):
     config = runs.config_of(vocab_size=len(load_vocabulary(corpus.vocabulary)))
     run = runs.pretraining(tmp_path / "run", corpus.vocabulary, config=config)
     before = open_predictor(run).embed(TEXTS)
-    export_usual(run, tmp_path / "export")
+    export_run(run, tmp_path / "export")
     assert read_pooling(tmp_path / "export") == Pooling("mean", 64, lowercase=False, normalizes=True)
     modules = json.loads((tmp_path / "export" / "modules.json").read_text())
     assert [module["type"] for module in modules] == [

@@ -10,8 +10,8 @@ import torch
 
 from pipeline import predict
 from pipeline.analysis.comparison import read_predictions
+from pipeline.checkpoint.initial_weights import load_run
 from pipeline.checkpoint.retention import find_best, step_of
-from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.registry import TASKS
@@ -97,8 +97,8 @@ def test_predict_equals_the_evaluation_of_training(all_tasks, data, name, tmp_pa
 
 
 def test_weights_of_the_same_task_keep_their_head(all_tasks):
-    before = open_run(all_tasks / "squad2").load().state_dict()
-    after = open_run(all_tasks / "squad2-again").load().state_dict()
+    before = load_run(all_tasks / "squad2").state_dict()
+    after = load_run(all_tasks / "squad2-again").state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     # Wherever they are looked for from, and however the command line put it.
     assert results(all_tasks / "squad2-again")["init"] == str(all_tasks / "squad2")
@@ -110,7 +110,7 @@ def test_several_seeds_give_median_and_spread(all_tasks):
     values = [results(all_tasks / "seeds" / f"seed-{seed}")["metrics"]["dev"]["f1"] for seed in range(3)]
     assert summary["median"]["dev"]["f1"] == sorted(values)[1]
     assert summary["spread"]["dev"]["f1"] == [min(values), max(values)]
-    weights = [open_run(all_tasks / "seeds" / f"seed-{seed}").load().state_dict() for seed in range(2)]
+    weights = [load_run(all_tasks / "seeds" / f"seed-{seed}").state_dict() for seed in range(2)]
     name = "albert.embeddings.word_embeddings.weight"
     assert not torch.equal(weights[0][name], weights[1][name])
 

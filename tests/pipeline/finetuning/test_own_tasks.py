@@ -13,7 +13,7 @@ import transformers
 
 from pipeline import evaluate, predict
 from pipeline.analysis.comparison import read_predictions
-from pipeline.sharing.trained_run import open_run
+from pipeline.checkpoint.initial_weights import task_of_run
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.kinds.logits import Logits
 from tests.docs.pages import commands_of, module_command
@@ -98,7 +98,7 @@ def test_the_run_has_its_labels_metrics_and_predictions(place, task):
     for line in lines:
         values = line["prediction"] if isinstance(line["prediction"], list) else [line["prediction"]]
         assert task in ("regression", "question-answering") or set(values) <= set(labels)
-    assert open_run(place.runs / task).task.labels == labels
+    assert task_of_run(place.runs / task).labels == labels
 
 
 @pytest.mark.parametrize("below", ["", "export"])
@@ -110,7 +110,7 @@ def test_predict_equals_the_evaluation_of_training(place, task, below, tmp_path)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     given = list(read_table(source).rows)
     assert [{name: row[name] for name in given[0]} for row in rows] == given
-    found = open_run(place.runs / task).task
+    found = task_of_run(place.runs / task)
     expected = found.kind.records(found, read_predictions(place.runs / task, found)["dev"])
     assert len(rows) == len(expected) == own_files.SIZES["dev"]
     for number, row in enumerate(rows):

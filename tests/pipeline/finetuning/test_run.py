@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline import finetune
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import best_checkpoint
+from pipeline.checkpoint.initial_weights import exported_checkpoint
 from pipeline.tasks import metrics
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
@@ -77,7 +77,7 @@ def assert_same_run(output, undisturbed):
     """Metrics, results and weights are the same, bit for bit."""
     assert records(output) == records(undisturbed)
     assert results(output) == results(undisturbed)
-    found, expected = (load_weights(best_checkpoint(run)) for run in (output, undisturbed))
+    found, expected = (load_weights(exported_checkpoint(run)) for run in (output, undisturbed))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 

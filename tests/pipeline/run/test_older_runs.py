@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from model import huggingface
+from pipeline.checkpoint.initial_weights import load_run, task_of_run
 from pipeline.settings.settings_file import FORMAT, read_settings
-from pipeline.sharing.trained_run import open_run
 from tests.pipeline.conftest import REPOSITORY, run
 
 RUNS = REPOSITORY / "tests" / "data"
@@ -54,13 +54,13 @@ def test_an_older_run_with_other_settings_is_refused(place):
 
 
 def test_older_runs_and_exports_are_opened(place):
-    model = open_run(place / "pretrained").load()
+    model = load_run(place / "pretrained")
     exported = huggingface.load(place / "pretrained" / "export")
     for name, tensor in exported.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), model.state_dict()[name].numpy(), err_msg=name)
-    tuned = open_run(place / "tuned")
-    assert tuned.task is not None
-    assert tuned.task.labels == ("one", "two")
+    tuned = task_of_run(place / "tuned")
+    assert tuned is not None
+    assert tuned.labels == ("one", "two")
     settings = read_settings(place / "tuned")
     assert settings.pretraining is not None
     assert settings.pretraining.corpora[0].documents == 8

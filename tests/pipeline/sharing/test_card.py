@@ -16,7 +16,7 @@ from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import find_initial_model
 from pipeline.checkpoint.retention import tag_name
 from pipeline.settings.settings_file import read_settings
-from pipeline.sharing.write_export import export_usual
+from pipeline.sharing.write_export import export_run
 from tests.pipeline.records import write
 from tests.pipeline.sharing import runs
 
@@ -130,7 +130,7 @@ def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
     for number, init in enumerate((before, before / "export", tmp_path / "0")):
         record = find_initial_model(init, [tmp_path / "new"]).pretraining
         tuned = runs.finetuning(tmp_path / str(number), corpus.vocabulary, pretraining=record)
-        export_usual(tuned, tuned / "export")
+        export_run(tuned, tuned / "export")
     settings = read_settings(before)
     write(before, dataclasses.replace(settings, flags=dataclasses.replace(settings.flags, seed=8)))
     for number in range(3):

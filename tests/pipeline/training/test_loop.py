@@ -15,12 +15,12 @@ from data_prep.text.load_vocabulary import load_vocabulary
 from model.distillation import PARTS
 from pipeline.checkpoint.checkpoint_manifest import check
 from pipeline.checkpoint.files import read_state, read_whole
+from pipeline.checkpoint.initial_weights import load_run
 from pipeline.checkpoint.retention import find_latest, step_of, tag_name, tags
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
-from pipeline.sharing.trained_run import open_run
 from tests.pipeline.outcome import BY_THE_CLOCK
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.training.loop_runs import (
@@ -250,7 +250,7 @@ def means(model: Any, source: Collator, epochs: list[int], rows: list[int], task
 
 def test_logged_means_are_those_of_the_rows(ended, folder, corpus):
     assert ended(STANDING).status == 0, ended(STANDING).stderr
-    model = open_run(folder / STANDING.name).load()
+    model = load_run(folder / STANDING.name)
     source, so_far = reader(corpus, corpus.train, "sop"), 0
     for interval, logged in enumerate(records(folder, STANDING, "train")):
         positions = torch.arange(interval * LOGGED * BATCH, (interval + 1) * LOGGED * BATCH).numpy()
@@ -267,7 +267,7 @@ def test_logged_means_are_those_of_the_rows(ended, folder, corpus):
 def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(ended, folder, corpus, run):
     """The micro-batches of the ranks do not divide the held-out rows. Each row counts once, for both tasks."""
     assert ended(run).status == 0
-    model = open_run(folder / run.directory).load()
+    model = load_run(folder / run.directory)
     rows = list(range(len(open_shards(corpus.held_out))))
     assert len(rows) % (run.world * run.micro), "some batches must be filled up"
     assert open_shards(corpus.held_out).manifest.counts.max_pairs_in_row > 1
@@ -321,6 +321,6 @@ def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended, fold
     assert "lower the learning rate" in line
     assert "no checkpoint of step 4: the loss is infinite or no number" in end.stdout
     assert "fp16" not in end.stdout
-    weights = open_run(folder / DIVERGING.name).load().state_dict()
+    weights = load_run(folder / DIVERGING.name).state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())
     assert records(folder, DIVERGING, "train")[-1]["loss"] is None
