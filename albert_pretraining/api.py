@@ -177,7 +177,7 @@ def finetune(
     given = {"task": task, "init": init, "data": data, "output": output, **flags}
     _run([*_launcher(ranks, master_port), f"{PREFIX}pipeline.finetune", *_words(given)])
     results: ResultsRecord = read_results(Path(output) / RESULTS)
-    return Run(Path(output), (results.median if results.seeds else results.metrics) or {})
+    return Run(Path(output), results.scores)
 
 
 @_named(_flags_of_preparation())

@@ -32,13 +32,6 @@ class TaskRun:
     task: Task
     results: ResultsRecord
 
-    @property
-    def metrics(self) -> Mapping[str, Mapping[str, float]]:
-        """Split to metric to value; of several seeds the median."""
-        metrics = self.results.median if self.results.seeds else self.results.metrics
-        assert metrics is not None  # `read_results` has checked it
-        return metrics
-
 
 def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
     """Every fine-tuning run in or below `directories`, by path. A run of several seeds counts once, as their summary.

@@ -185,7 +185,7 @@ def _cell(run: TaskRun | None, wanted: Sequence[Sequence[str]]) -> Cell | None:
     """The values of [split, metric] pairs of a run, in percent; None if one is missing. "a|b" is b without an a."""
     values = []
     for split, names in wanted:
-        measured = {} if run is None else run.metrics.get(split, {})
+        measured = {} if run is None else run.results.scores.get(split, {})
         value = next((measured[name] for name in names.split("|") if name in measured), None)
         if run is None or value is None:
             return None

@@ -106,7 +106,7 @@ def _of_fine_tuning(run: TaskRun) -> str:
         rows["seeds"] = f"{len(results.seeds)}: the median, and the lowest and the highest"
     if results.steps:
         rows["steps"] = f"{results.steps:,}, the best is {results.best_step}"
-    for split, metrics in run.metrics.items():
+    for split, metrics in results.scores.items():
         for name, value in metrics.items():
             reach = [f"{end:.4g}" for end in spread.get(split, {}).get(name, ())]
             rows[f"{split} {name}"] = f"{value:.4g}" + (f" ({' to '.join(reach)})" if reach else "")

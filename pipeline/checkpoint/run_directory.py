@@ -139,6 +139,13 @@ class ResultsRecord:
     best_step: Count | None = None
     predicted_data: str | None = None
 
+    @property
+    def scores(self) -> Metrics:
+        """The metrics of the run; of several seeds their median."""
+        scores = self.median if self.seeds else self.metrics
+        assert scores is not None  # `read_results` has checked it
+        return scores
+
 
 R = TypeVar("R", bound=ResultsRecord)
 

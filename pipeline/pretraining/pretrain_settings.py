@@ -5,7 +5,6 @@ The architecture is that of a preset or a trained model, with the data's vocabul
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from common.errors import UserError
 from data_prep.format.shard_manifest import ShardManifest
@@ -15,11 +14,10 @@ from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.initial_weights import InitialModel, exported_checkpoint, find_initial_model, record_of
 from pipeline.checkpoint.retention import TAG, step_of
-from pipeline.data.masking import MaskingSettings
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
-from pipeline.pretraining.corpora import Corpora, digest_of, open_corpora
+from pipeline.pretraining.corpora import digest_of, open_corpora
 from pipeline.pretraining.distillation import Distillation, Teacher, find_teacher
 from pipeline.pretraining.lengths import EarlierStart, find_earlier_start, length_of, skipped_batches_of
 from pipeline.pretraining.pretraining_task import PreTraining
@@ -50,7 +48,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
             weights = trained.weights
             own = weights.vocabulary_file, weights.vocabulary
             _check_vocabulary(f"{flag} {trained.directory}", *own, corpora.directories[0], vocabulary)
-    model = _architecture(flags, corpora, initial, teacher, branched)
+    model = architecture(flags, corpora.manifest, initial, teacher, branched)
     if teacher is not None:
         teacher.check_heads(model)
     engine = engine_config.fit(config, world_size, hardware, flags.precision)
@@ -68,6 +66,9 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         if (run := Path(branch.run)).is_dir():
             own = find_vocabulary(run), load_vocabulary(run)
             _check_vocabulary(f"--branch {run}", *own, corpora.directories[0], vocabulary)
+    masking = flags.masking_settings()
+    if teacher is not None:  # a student reads the tokens as they are: it learns the states of a teacher that does
+        masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
     settings = PretrainSettings(
         flags=flags,
         model=model,
@@ -83,7 +84,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         scored_on=digest_of(flags.eval_data[0]) if flags.eval_data else "",
         branch=branch,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
-        masking=_masking(flags, teacher),
+        masking=masking,
         data=corpora.directories,
         data_digests=corpora.digests(),
         corpus_weights=corpora.weights,
@@ -147,49 +148,26 @@ def _check_branch(branch: Branch, before: PretrainSettings, model: AlbertConfig,
         )
 
 
-def _architecture(
+def architecture(
     flags: PretrainFlags,
-    corpora: Corpora,
+    manifest: ShardManifest,
     initial: InitialModel | None,
     teacher: Teacher | None,
     branched: tuple[Branch, PretrainSettings] | None,
 ) -> AlbertConfig:
-    """The architecture: of a preset, or of the trained model that the run starts from. Raises UserError."""
-    like, source = None, None
-    if initial is not None:
-        like, source = initial.config, f"--init {flags.init}"
-    if branched is not None:
-        like, source = branched[1].model, f"--branch {flags.branch}"
-    if teacher is not None:
-        like = like or teacher.student_config()
-    return architecture(flags.preset, parse_fields(flags.model_args), flags.objective, corpora.manifest, like, source)
+    """The architecture of the model to train: of a preset, or of the trained model that the run starts from.
 
-
-def architecture(
-    name: str | None,
-    fields: dict[str, Any],
-    objective: str | None,
-    manifest: ShardManifest,
-    trained: AlbertConfig | None = None,
-    source: str | None = None,
-) -> AlbertConfig:
-    """The architecture of the model to train.
-
-    The data's manifest decides the size of the vocabulary. Its rows decide the positions, unless `fields` or the
-    trained model has more.
-
-    Args:
-        name: of a preset; None for the architecture of `trained`.
-        fields: values that replace some of it, see `parse_fields`.
-        objective: "sop", "nsp" or "mlm"; None for the preset's or the trained model's.
-        manifest: of the training data.
-        trained: the model whose architecture it is without `name`; None if there is none.
-        source: flag and directory of `trained`, such as "--init DIR", if its weights are the initial ones; else None.
-    Raises:
-        UserError: values do not fit together, or not to the data, or the weights of `trained` do not fit.
+    The manifest of the data decides the size of the vocabulary. Its rows decide the positions, unless --model-args or
+    the trained model has more. Raises UserError: values do not fit together, or not to the data, or the weights of the
+    trained model do not fit.
     """
-    positions = max(manifest.max_seq_length, trained.max_position_embeddings if trained is not None else 0)
-    fields = {"vocab_size": manifest.vocabulary_size, "max_position_embeddings": positions} | fields
+    trained, source = None if initial is None else initial.config, f"--init {flags.init}"
+    if branched is not None:
+        trained, source = branched[1].model, f"--branch {flags.branch}"
+    like = trained if trained is not None or teacher is None else teacher.student_config()
+    positions = max(manifest.max_seq_length, 0 if like is None else like.max_position_embeddings)
+    of_data = {"vocab_size": manifest.vocabulary_size, "max_position_embeddings": positions}
+    fields = of_data | parse_fields(flags.model_args)
     if fields["vocab_size"] != manifest.vocabulary_size:
         raise UserError(
             f"the model's vocab_size {fields['vocab_size']} is not the {manifest.vocabulary_size} of the data's "
@@ -200,20 +178,20 @@ def architecture(
             f"max_position_embeddings {fields['max_position_embeddings']} is less than the data's "
             f"{manifest.max_seq_length}; leave the field out, or make new shards"
         )
-    if objective is not None:
-        fields["sentence_head"] = None if objective == "mlm" else objective
+    if flags.objective is not None:
+        fields["sentence_head"] = None if flags.objective == "mlm" else flags.objective
     try:
-        if name is not None:
-            config = AlbertConfig.preset(name, **fields)
+        if flags.preset is not None:
+            config = AlbertConfig.preset(flags.preset, **fields)
         else:
-            assert trained is not None, "the command line has --model, --init or --teacher"
-            config = AlbertConfig.from_dict(trained.to_dict() | fields)
+            assert like is not None, "the command line has --model, --init, --branch or --teacher"
+            config = AlbertConfig.from_dict(like.to_dict() | fields)
     except ValueError as error:
         raise UserError(str(error)) from None
     if config.type_vocab_size < 2:
         remedy = "leave the field out" if "type_vocab_size" in fields else f"name another model than {source}"
         raise UserError(f"type_vocab_size is less than 2, but a pair has two segments; {remedy}")
-    if trained is not None and source is not None:
+    if trained is not None:
         _check_weights_fit(config, trained, source)
     return config
 
@@ -230,12 +208,6 @@ def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: str)
         raise UserError(
             f"{source} holds another model: {differences}; leave --model and these fields out to take its architecture"
         )
-
-
-def _masking(flags: PretrainFlags, teacher: Teacher | None) -> MaskingSettings:
-    """The masks of training. A student reads the tokens as they are: it learns the states of a teacher that does."""
-    masking = flags.masking_settings()
-    return masking if teacher is None else dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
 
 
 def _check_vocabulary(source: str, file: Path, own: Vocabulary, data: Path, of_data: Vocabulary) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common.command_line import Parser, above_zero, below_one, bounded, natural, positive
 from common.errors import UserError
@@ -11,12 +10,10 @@ from common.text import did_you_mean
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
 from pipeline.settings.run_flags import RunFlags
+from pipeline.tasks.files.rows import MAX_LABELS, Columns, name_of
 from pipeline.tasks.kinds import OWN_TASKS
+from pipeline.tasks.own_tasks import OwnData, check_name
 from pipeline.tasks.registry import TASKS
-
-if TYPE_CHECKING:
-    from pipeline.tasks.files.rows import Columns
-    from pipeline.tasks.own_tasks import OwnData
 
 MAX_BATCH = 1 << 20  # examples; more are a mistake, and would not fit into the memory of a host
 MAX_SEEDS = 1000
@@ -128,10 +125,8 @@ class FinetuneFlags(ColumnFlags, RunFlags):
             return [self.output]
         return [self.output / f"seed-{seed}" for seed in range(self.seed, self.seed + self.seeds)]
 
-    def own_data(self) -> "OwnData":
+    def own_data(self) -> OwnData:
         """The own data that the flags name. Raises UserError for flags that do not fit together."""
-        from pipeline.tasks.own_tasks import OwnData, check_name
-
         named = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
         files = {split: file for split, file in named.items() if file is not None}
         task = self.task_word
@@ -144,9 +139,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
             raise UserError("--subset names a part of a data set on the hub; give its name as --data, or drop it")
         return OwnData(task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset)
 
-    def _columns(self) -> "Columns":
-        from pipeline.tasks.files.rows import MAX_LABELS, Columns, name_of
-
+    def _columns(self) -> Columns:
         task, choices = self.task_word, self.choice_columns
         kind = OWN_TASKS[task]
         if kind.has_choices and not choices:

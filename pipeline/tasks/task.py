@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,26 +43,6 @@ Statistic = Callable[[NDArray[np.int64]], float]
 """A metric of some examples, given their numbers (M,); an example may occur several times."""
 
 
-class Predictions(Protocol):
-    """The predictions of one split, of which `len` is the number of examples, and the file that holds them."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def labelled(self) -> bool:
-        """Whether there are examples, and all their labels are known."""
-
-    def save(self, path: Path) -> None:
-        """Writes the file."""
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Reads a file that `save` wrote. Raises UserError for any other file."""
-
-    def aligned(self, like: Self) -> Self:
-        """The same predictions in the order of `like`. Raises ValueError if the examples differ."""
-
-
 class Features(Protocol):
     """The samples of one split, `examples` examples as inputs of the model, and the tokens of each, int64 (samples,).
 
@@ -83,7 +63,7 @@ class Features(Protocol):
         """The model's `output` for a batch, taken apart into its samples."""
 
     def predictions(self, outputs: Mapping[int, SampleOutput]) -> Any:
-        """The `Predictions` of the split from the outputs of all its samples."""
+        """The predictions of the split (`Kind.predictions`) from the outputs of all its samples."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +121,8 @@ class Kind(ABC):
         name: in the files of a run.
         model_class: the encoder with the head, as MODULE.CLASS.
         has_output_per_label: whether `model_class` takes the number of labels.
-        features, predictions: the types of those of one split.
+        features: the type of those of one split.
+        predictions: the type of those of one split, and of the file that holds them; `len` is the number of examples.
         ending: of the files with predictions.
         own_tasks: what --task calls tasks of this kind on own files, each with the default columns.
         has_second_text, has_choices: which columns tasks on own files may name.

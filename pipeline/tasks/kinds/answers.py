@@ -90,7 +90,7 @@ class Answers:
 
 
 class AnswersById(dict[str, Answers]):
-    """The answers to each question of one split, by its id, in a JSON file. Implements `Predictions`."""
+    """The answers to each question of one split, by its id, in a JSON file; the methods are those of `Logits`."""
 
     @property
     def labelled(self) -> bool:

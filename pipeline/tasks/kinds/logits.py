@@ -25,7 +25,7 @@ _DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error)
 
 @dataclass(frozen=True)
 class Logits:
-    """The logits of N examples. The order of the examples has no meaning. Implements `Predictions`.
+    """The logits of N examples. The order of the examples has no meaning.
 
     An example has one row of logits; of tagging it has a row for each token, all examples one after the other.
 
@@ -71,6 +71,7 @@ class Logits:
 
     @property
     def labelled(self) -> bool:
+        """Whether all labels are known."""
         return self.labels is not None
 
     def arrays(self) -> dict[str, NDArray]:
@@ -90,7 +91,7 @@ class Logits:
         return np.repeat(starts[examples] - begins, lengths) + np.arange(lengths.sum())
 
     def aligned(self, like: Self) -> Self:
-        """See `Predictions.aligned`. Also raises ValueError if a text has another number of tokens."""
+        """The same in the order of `like`. Raises ValueError if the examples or their numbers of tokens differ."""
         numbers = {name: number for number, name in enumerate(self.ids.tolist())}
         if numbers.keys() != set(like.ids.tolist()):
             raise ValueError(f"{len(self)} examples are not the {len(like)} of the other run")
@@ -108,6 +109,7 @@ class Logits:
 
     @classmethod
     def load(cls, path: Path) -> Self:
+        """Reads a file that `save` wrote. Raises UserError for any other file."""
         content = io.BytesIO(read_bytes(path, _REMEDY, MAX_BYTES))
         try:
             with np.load(content, allow_pickle=False) as arrays:

@@ -90,7 +90,7 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
     within = made_runs.finetuning(many / "mrpc", "mrpc", many, {})  # a run of its own
     (summary, other) = comparison.find_runs([tmp_path])
     assert (summary.directory, other.directory) == (many, within)
-    assert summary.metrics == {"dev": {"accuracy": 0.5}}
+    assert summary.results.scores == {"dev": {"accuracy": 0.5}}
     assert [run.directory for run in comparison.find_runs([many / "seed-0"])] == [many / "seed-0"]
 
 

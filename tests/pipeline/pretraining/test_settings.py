@@ -201,8 +201,9 @@ def test_masks_of_the_flags_are_trained_on_and_the_paper_s_are_evaluated_on(word
 
 def test_a_trained_model_of_one_segment_type_is_refused():
     manifest = SimpleNamespace(max_seq_length=64, vocabulary_size=200)
+    flags = pretrain_flags.parse(["--init", "old", "--data", "x", "--output", "y", "--deepspeed_config", "z"])
     with pytest.raises(UserError, match="two segments; name another model than --init old"):
-        architecture(None, {}, None, manifest, AlbertConfig(type_vocab_size=1), "--init old")
+        architecture(flags, manifest, SimpleNamespace(config=AlbertConfig(type_vocab_size=1)), None, None)
 
 
 @pytest.mark.slow
