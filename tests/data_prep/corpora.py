@@ -149,11 +149,11 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def wait_until(is_so: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
-    """Waits until something is so while a process runs, and returns what it is."""
+def wait_until(is_so: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
+    """Waits until something is so, while a process runs if one is given, and returns what it is."""
     deadline = time.monotonic() + 1500
     while not (value := is_so()):
-        assert process.poll() is None
+        assert process is None or process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return value

@@ -6,8 +6,7 @@ import os
 import pty
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -116,7 +115,9 @@ def under_a_terminal(tmp_path: Path, kind: str) -> Iterator[tuple[int, list[psut
     mpirun = psutil.Process(process)
     ranks: list[psutil.Process] = []
     try:
-        wait_until(lambda: mpirun.status() == psutil.STATUS_ZOMBIE or list((tmp_path / ".units").glob("[0-9]*.json")))
+        corpora.wait_until(
+            lambda: mpirun.status() == psutil.STATUS_ZOMBIE or list((tmp_path / ".units").glob("[0-9]*.json"))
+        )
         ranks = [child for child in mpirun.children() if "OMPI_COMM_WORLD_RANK" in child.environ()]
         assert len(ranks) == 2
         yield terminal, sorted(ranks, key=lambda rank: rank.environ()["OMPI_COMM_WORLD_RANK"])
@@ -126,13 +127,6 @@ def under_a_terminal(tmp_path: Path, kind: str) -> Iterator[tuple[int, list[psut
                 left.kill()
         os.waitpid(process, 0)
         os.close(terminal)
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 1500
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -156,13 +150,13 @@ def test_after_sigterm_rank_0_says_on_the_terminal_how_to_go_on(tmp_path: Path, 
                 shown += os.read(terminal, 65536)  # OSError: the terminal is closed
             return f"{tmp_path}: interrupted; give the same command to go on".encode() in shown
 
-        wait_until(is_said)
+        corpora.wait_until(is_said)
 
 
 def test_ctrl_c_at_mpirun_ends_the_ranks(tmp_path: Path) -> None:
     with under_a_terminal(tmp_path, "endless") as (terminal, ranks):
         os.write(terminal, b"\x03")
-        wait_until(lambda: all(map(has_ended, ranks)))
+        corpora.wait_until(lambda: all(map(has_ended, ranks)))
 
 
 def begun(output: Path, options: dict[str, int]) -> Ledger[Squared]:

@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -30,7 +29,6 @@ STEPS, HOST_SECONDS = 8, 10
 FP16 = {"enabled": True, "initial_scale_power": 4, "hysteresis": 1, "loss_scale_window": 1000}
 TOLERANCE = {"fp32": 1e-4, "fp16": 0.01, "bf16": 0.02}  # of a loss, relative: the order of sums differs
 backend = cache(one_card_backend)
-MakeJob = Callable[..., Job]
 
 
 @pytest.fixture(

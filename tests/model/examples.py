@@ -46,16 +46,17 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 class Synchronisations(TorchDispatchMode):
-    """Collects operations that synchronise the host with a device, or whose shapes depend on values."""
+    """Collects operations that synchronise the host with a device, or whose shapes depend on values, or notes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str], None] | None = None) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.note = note or self.found.append
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         if name in {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2"}:
-            self.found.append(name)
+            self.note(name)
         return func(*args, **(kwargs or {}))
 
 

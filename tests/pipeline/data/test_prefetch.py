@@ -6,13 +6,7 @@ import time
 import pytest
 
 from pipeline.data.prefetch import prefetch
-
-
-def wait_until(happened):
-    deadline = time.monotonic() + 1500
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from tests.data_prep import corpora
 
 
 def test_items_come_in_order():
@@ -40,8 +34,8 @@ def test_the_thread_stays_only_so_far_ahead_and_ends_with_the_iterator():
 
     ahead = prefetch(items(), depth=2)
     assert next(ahead) == 0
-    wait_until(lambda: len(made) == 3)  # one taken, two ahead
+    corpora.wait_until(lambda: len(made) == 3)  # one taken, two ahead
     time.sleep(0.1)
     assert len(made) == 3
     ahead.close()
-    wait_until(lambda: not any(thread.name.startswith("batches") for thread in threading.enumerate()))
+    corpora.wait_until(lambda: not any(thread.name.startswith("batches") for thread in threading.enumerate()))

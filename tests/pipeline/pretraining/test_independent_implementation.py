@@ -88,10 +88,13 @@ def rate_at(step: int, warmup: int, steps: int) -> float:
 
 def sums_of(model: nn.Module, collator: Collator, epochs: Sequence[int], rows: Sequence[int]) -> list[Tensor]:
     """MLM loss sum and count, sentence loss sum and count of packed rows, computed on one padded row for each pair."""
-    batch = {
-        name: torch.from_numpy(array) for name, array in plain_batches.read(collator, epochs, rows)._asdict().items()
-    }
-    pairs = list(unpack(batch, collator.shape.sequence_length))
+    batch = plain_batches.read(collator, epochs, rows)._asdict()
+    return sums_of_batch(model, {name: torch.from_numpy(array) for name, array in batch.items()})
+
+
+def sums_of_batch(model: nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
+    """The same of the packed rows of a batch, by an ALBERT or a BERT of `transformers`."""
+    pairs = list(unpack(batch, batch["input_ids"].shape[1]))
     given = {name: torch.stack([pair[name] for pair in pairs]) for name in pairs[0]}
     labels = given.pop("labels")  # (N, S)
     del given["sentence_order_label"]
@@ -100,9 +103,9 @@ def sums_of(model: nn.Module, collator: Collator, epochs: Sequence[int], rows: S
     orders = torch.cat([order[row, :count] for row, count in enumerate(counts.tolist())])  # (N,)
     output = model(**given)
     mlm = functional.cross_entropy(
-        output.prediction_logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"
+        output[0].flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"
     )
-    sop = functional.cross_entropy(output.sop_logits, orders, ignore_index=IGNORED_LABEL, reduction="sum")
+    sop = functional.cross_entropy(output[1], orders, ignore_index=IGNORED_LABEL, reduction="sum")
     return [mlm, (labels != IGNORED_LABEL).sum(), sop, (orders != IGNORED_LABEL).sum()]
 
 

@@ -10,20 +10,19 @@ import pytest
 import torch
 import transformers
 from sentencepiece import sentencepiece_model_pb2
-from torch.nn.functional import cross_entropy
 
 from common.errors import UserError
 from data_prep.format.shard_manifest import read_manifest
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.tokenizer_json import tokenizer_files
 from model import AlbertConfig, AlbertForPreTraining, huggingface
-from model.layers.heads import IGNORED_LABEL
 from pipeline.checkpoint.initial_weights import fill_weights, find_model, read_initial_weights
 from pipeline.engine.hardware import Hardware
 from pipeline.pretraining.pretrain_settings import make_task
 from pipeline.run import start as starts
 from pipeline.settings import pretrain_flags
 from tests.pipeline.pretraining import trained_models
+from tests.pipeline.pretraining.test_independent_implementation import sums_of_batch
 from tests.pipeline.records import write
 
 CPU = Hardware("CPU", fp16=False, bf16=True)
@@ -58,26 +57,6 @@ def first_batch(found):
     return type(batch)(*map(torch.from_numpy, batch))
 
 
-def reference_loss(model, batch):
-    """The loss of `transformers` over the pairs of packed rows, each pair alone, each mean over the batch."""
-    sums, counts = [0.0, 0.0], [0, 0]
-    for row in range(len(batch.input_ids)):
-        labels = torch.full_like(batch.input_ids[row], IGNORED_LABEL)
-        used = batch.masked_labels[row] != IGNORED_LABEL
-        labels[batch.masked_positions[row][used]] = batch.masked_labels[row][used]
-        for pair in range(int(batch.sequence_ids[row].max()) + 1):
-            here = batch.sequence_ids[row] == pair
-            output = model(batch.input_ids[row, here][None], token_type_ids=batch.token_type_ids[row, here][None])
-            sentence_logits = output[1]
-            for number, (logits, expected) in enumerate(
-                ((output[0][0], labels[here]), (sentence_logits, batch.sentence_labels[row, pair][None]))
-            ):
-                sums[number] += float(cross_entropy(logits, expected, ignore_index=IGNORED_LABEL, reduction="sum"))
-                counts[number] += int((expected != IGNORED_LABEL).sum())
-    assert min(counts) > 0
-    return sums[0] / counts[0] + sums[1] / counts[1]
-
-
 @pytest.mark.parametrize(("kind", "pickled"), [("albert", False), ("albert", True), ("bert", True)])
 def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tmp_path):
     reference = getattr(trained_models, kind)(corpus.vocabulary)
@@ -89,7 +68,9 @@ def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tm
     with torch.no_grad():
         output = model(**batch._asdict())
         ours = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
-        assert float(ours) == pytest.approx(reference_loss(reference, batch), abs=1e-5)
+        mlm, predictions, sentence, pairs = sums_of_batch(reference, batch._asdict())
+        assert min(predictions, pairs) > 0
+        assert float(ours) == pytest.approx(float(mlm / predictions + sentence / pairs), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pipeline.distributed.rendezvous import Answer, _first_problem
 from pipeline.run import facts, start
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.outcome import differences
+from tests.pipeline.pretraining.command_lines import CONFIG
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 from tests.pipeline.training.loop_runs import Run
@@ -19,12 +20,6 @@ from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import run_and_move
 
 pytestmark = pytest.mark.slow
-
-CONFIG = {
-    "train_batch_size": 8,
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
-    "zero_optimization": {"stage": 1},
-}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 from safetensors.torch import save_file
@@ -44,11 +43,6 @@ RECORDED = {
     },
     "warmup_steps": 1,
 }
-STATE = {
-    "step": 1, "samples": 4, "skipped_steps": 0, "optimizer": "Lamb", "optimizer_steps": 1, "groups": [{"lr": 0.001}],
-    "loss_scaler": None, "zero_stage": 0, "world_size": 1, "client_state": {},
-}  # fmt: skip
-"""What state.json of a checkpoint holds."""
 
 
 def config_of(**fields):
@@ -57,7 +51,7 @@ def config_of(**fields):
     return AlbertConfig.preset("albert-tiny", **{**FIELDS, **more, **fields})
 
 
-def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, state=MappingProxyType({})):
+def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None):
     """A pre-training run with a checkpoint of each of these steps; the weights are random and differ."""
     config = config or config_of()
     given = {"steps": 3, "train_batch_size": 4, "output": directory, **(recorded or {})}
@@ -65,7 +59,7 @@ def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, s
     run_directory.write_settings_and_vocabulary(settings, "", load_vocabulary(vocabulary))
     for step in steps:
         torch.manual_seed(step)
-        checkpoint(directory, step, AlbertForPreTraining(config).state_dict(), state=state)
+        checkpoint(directory, step, AlbertForPreTraining(config).state_dict())
     return directory
 
 
@@ -88,14 +82,14 @@ def finetuning(directory, vocabulary, task="rte", step=5, score=0.5, config=None
     return directory
 
 
-def checkpoint(directory, step, tensors, score=None, state=MappingProxyType({})):
+def checkpoint(directory, step, tensors, score=None):
     """Adds the checkpoint of one step."""
     temporary = directory / "checkpoints" / f".{tag_name(step)}.tmp"
     temporary.mkdir(parents=True)
     rank = temporary / "rank-00000.safetensors"
     pieces = {piece_key(kind, name, 0): tensor.flatten() for kind in KINDS for name, tensor in tensors.items()}
     save_file({key: piece.clone() for key, piece in pieces.items()}, rank)
-    (temporary / "state.json").write_text(json.dumps(dict(state)))
+    (temporary / "state.json").write_text("{}")
     stored = {
         name: StoredTensor(tuple(tensor.shape), 0, ((rank.name, 0, tensor.numel()),))
         for name, tensor in tensors.items()

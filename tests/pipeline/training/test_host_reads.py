@@ -16,11 +16,11 @@ import deepspeed
 import pytest
 import torch
 from deepspeed.accelerator import get_accelerator
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import pipeline
 from pipeline.distributed.progress import Phase
 from pipeline.training.training_run import Callback, TrainingRun
+from tests.model.examples import Synchronisations
 from tests.pipeline.training.loop_runs import STEPS, Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.added_callbacks import run_watched
@@ -76,27 +76,15 @@ def counting_reads(reads: Counter[str]) -> Iterator[None]:
     """Counts in `reads` the values that each function reads in the block."""
     as_list = torch.Tensor.tolist
 
-    def tolist(tensor: torch.Tensor) -> Any:
+    def note(_: object) -> None:
         reads[_asker()] += 1
+
+    def tolist(tensor: torch.Tensor) -> Any:
+        note(tensor)
         return as_list(tensor)
 
-    with _Reads(reads), mock.patch.object(torch.Tensor, "tolist", tolist):
+    with Synchronisations(note), mock.patch.object(torch.Tensor, "tolist", tolist):
         yield
-
-
-class _Reads(TorchDispatchMode):
-    """Counts the operators that give a value to the host: `item`, `bool`, `float`, and sizes that depend on values."""
-
-    def __init__(self, reads: Counter[str]) -> None:
-        super().__init__()
-        self.reads = reads
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if any(name in str(function) for name in ("_local_scalar_dense", "nonzero", "is_nonzero", "aten.equal")):
-            self.reads[_asker()] += 1
-        return function(*args, **(kwargs or {}))
 
 
 def _asker() -> str:
