@@ -76,7 +76,13 @@ def test_tokens_and_offsets_are_those_of_transformers_in_ten_languages(wordpiece
     assert len(known) >= 5, "the test has lost its power"
 
 
-@given(st.text(st.sampled_from(DIFFICULT) | st.characters(codec="utf-8"), max_size=30))
+def has_no_special_piece(text: str) -> bool:
+    """In pre-training the name of a special piece is text, which `transformers` does not know. Hypothesis tries such
+    names, because it finds them in the modules that are imported."""
+    return not any(piece in text for piece in SPECIAL_PIECES)
+
+
+@given(st.text(st.sampled_from(DIFFICULT) | st.characters(codec="utf-8"), max_size=30).filter(has_no_special_piece))
 @example("a\x1cb c\x85d e\0f 中文naïve cafe\u0301 \u2028x")
 @settings(deadline=None, max_examples=60)
 def test_tokens_of_any_text_are_those_of_transformers(wordpiece: WordPieceVocabulary, theirs: Any, text: str) -> None:
