@@ -304,5 +304,7 @@ def launch() -> Iterator[Ranks]:
         _say_interrupted()
     try:
         yield ranks
-    except (Exception, KeyboardInterrupt) as error:  # with SystemExit, all ranks end together
+    except SystemExit:  # all ranks end together
+        raise
+    except BaseException as error:
         ranks.communicator.Abort(_print_error(error, f"rank {ranks.rank}: "))

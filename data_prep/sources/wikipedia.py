@@ -22,6 +22,8 @@ _MAX_HEAD_BYTES = 1 << 20  # the header before the first page has a few kB
 _READ_BYTES = 1 << 20
 _BZIP2_HEADER_BYTES = 4  # then comes the first block
 _BZIP2_RATIO = 4  # wikitext shrinks to about a quarter
+MAX_NESTING = 1000  # templates and links inside each other. Pages of Wikipedia have up to some dozens.
+_NESTING = re.compile(r"\{\{|\}\}|\[\[|\]\]")
 _PAGE, _PAGE_END = b"<page>", b"</page>"  # neither occurs inside a page, where "<" is "&lt;"
 _EXPORT_NAME = re.compile(r"\.xml\b.*$|\.bz2$")
 _INDEX_NAME = re.compile(r"-index\d*\.txt(-[^/]*)?(\.bz2)?$")
@@ -179,6 +181,16 @@ def parse_page(raw: bytes) -> ElementTree.Element:
     return page
 
 
+def is_nested_too_deeply(text: str) -> bool:
+    """Whether so many templates or links begin inside others that the time to render them would have no bound."""
+    depth = 0
+    for mark in _NESTING.finditer(text) if text.count("{{") + text.count("[[") > MAX_NESTING else ():
+        depth = depth + 1 if mark[0] in ("{{", "[[") else max(0, depth - 1)
+        if depth > MAX_NESTING:
+            return True
+    return False
+
+
 def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Document | Skipped]:
     """Yields the prose of a `<page>` of a wiki as a document, or why it has none, and what was lost of it."""
     title, namespace = page.findtext("title", ""), page.findtext("ns", "")
@@ -192,6 +204,8 @@ def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Iterator[Do
         reason = "not wikitext"
     elif site.lists_meanings(title, wikitext):
         reason = "disambiguation page"
+    elif is_nested_too_deeply(wikitext):
+        reason = "nested too deeply"
     losses = [reason] if reason else []
     if reason is None:
         text = to_prose(wikitext, site, losses)

@@ -239,19 +239,19 @@ def task_of_run(run: Path) -> Task | None:
 
 
 def exported_checkpoint(run: Path, step: int | None = None) -> Path:
-    """The checkpoint of a run that is exported. Raises UserError: there is none.
+    """The checkpoint of a run that is exported. Raises UserError: there is none, or no run.
 
     It is that of `step`; by default the newest complete one of pre-training, and the best one of fine-tuning, or the
     newest if none has a score.
     """
-    checkpoints = run / "checkpoints"
+    checkpoints, settings = run / "checkpoints", read_settings(run)
     if step is not None:
         steps = {step_of(tag): tag for tag in reversed(tags(checkpoints))}
         if step not in steps:
             there = ", ".join(map(str, steps)) or "none"
             raise UserError(f"{run} has no checkpoint of step {step}; its steps: {there}; name another")
         return steps[step]
-    if isinstance(read_settings(run), PretrainSettings):
+    if isinstance(settings, PretrainSettings):
         found = find_latest(checkpoints, content=True)
     else:
         found = find_best(checkpoints) or find_latest(checkpoints)

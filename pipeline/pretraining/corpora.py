@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import repeat
 from pathlib import Path
 
 from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.corpus.documents import HELD_OUT, TRAIN
-from data_prep.format.shard_manifest import ShardCounts, ShardManifest, read_manifest
+from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest, read_manifest
 from data_prep.format.shards import ShardSet, open_shards, problem_of
 from data_prep.text.vocabulary import find_vocabulary
 from pipeline.data.mixture import names_of, whole_weights
@@ -169,11 +168,19 @@ def check_on_hosts(directories: Sequence[Path], control: ControlGroup, is_first:
 
     def check() -> None:
         for directory in directories if is_first else ():
-            manifest = read_manifest(directory)
-            with ThreadPoolExecutor(READERS) as pool:
-                problems = pool.map(problem_of, repeat(directory), manifest.files, repeat(manifest))
-                if problem := next(filter(None, problems), ""):
-                    remedy = f"run `python -m data_prep verify {directory}` for the whole list"
-                    raise UserError(f"{directory} is damaged: {problem}; {remedy}")
+            _check_set(directory)
 
     control.all_or_raise(check)
+
+
+def _check_set(directory: Path) -> None:
+    manifest = read_manifest(directory)
+
+    def check(file: ShardFile) -> None:
+        if problem := problem_of(directory, file, manifest):
+            raise UserError(
+                f"{directory} is damaged: {problem}; run `python -m data_prep verify {directory}` for the whole list"
+            )
+
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(check, manifest.files))

@@ -73,11 +73,11 @@ def export_run(
     home, place = run.resolve(), out.resolve()
     claim = run_directory.EXPORT_TOOL, os.path.relpath(home, place), overwrite  # a run may move with its exports
     outputs.check(out, *claim)
-    tag = exported_checkpoint(run, step)
+    tag, task = exported_checkpoint(run, step), task_of_run(run)
     name = home.name if place.parent == home else place.name  # the directory "export" of a run has the run's name
     try:
         with outputs.making(out, *claim) as temporary:
-            return _write(run, tag, temporary, name, license, languages)
+            return _write(run, tag, task, temporary, name, license, languages)
     except UserError:
         raise
     except ValueError as error:  # the vocabulary is damaged, or another one
@@ -86,9 +86,11 @@ def export_run(
         raise UserError(f"cannot write {out}: {one_line(error)}; choose another place") from None
 
 
-def _write(run: Path, tag: Path, directory: Path, name: str, license: str, languages: Sequence[str]) -> str:
+def _write(
+    run: Path, tag: Path, task: Task | None, directory: Path, name: str, license: str, languages: Sequence[str]
+) -> str:
     """Writes the files of the export into `directory`. Returns the format, for people."""
-    model, task, vocabulary_file = load_run(run, tag), task_of_run(run), find_vocabulary(run)
+    model, vocabulary_file = load_run(run, tag), find_vocabulary(run)
     vocabulary, positions = load_vocabulary(vocabulary_file), model.config.max_position_embeddings
     head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
     in_layout = task is None or task.kind.architecture is not None

@@ -1,8 +1,8 @@
 """A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
 
 The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
-KIND: plain; endless (unit 0 never ends); compiled (unit 0 is in compiled code for hours); error (unit 7 fails); root
-(rank 0 finds a mistake before the first unit).
+KIND: plain; endless (unit 0 never ends); compiled (unit 0 is in compiled code for hours); error (unit 7 fails); panic
+(a library in Rust fails at unit 7); root (rank 0 finds a mistake before the first unit).
 """
 
 import hashlib
@@ -27,6 +27,10 @@ class Squared(UnitRecord):
     pid: int
 
 
+class PanicException(BaseException):
+    """What PyO3 raises is no Exception."""
+
+
 def job(directory: Path, kind: str) -> None:
     """Squares the numbers, as a job of this kind."""
 
@@ -43,6 +47,8 @@ def job(directory: Path, kind: str) -> None:
         def work(index: int, unit: int) -> Squared:
             if kind == "error" and unit == 7:
                 raise RuntimeError("the seventh seal")
+            if kind == "panic" and unit == 7:
+                raise PanicException("the seventh seal")
             while kind == "endless" and unit == 0:
                 time.sleep(0.01)
             if kind == "compiled" and unit == 0:

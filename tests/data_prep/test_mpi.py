@@ -83,13 +83,17 @@ def test_ranks_share_the_units(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "status", "reason"),
-    [("error", 1, "RuntimeError: the seventh seal"), ("root", 2, "error: nothing to work on; bring something")],
+    [
+        ("error", 1, "RuntimeError: the seventh seal"),
+        ("panic", 1, "PanicException: the seventh seal"),
+        ("root", 2, "error: nothing to work on; bring something"),
+    ],
 )
 def test_a_rank_that_fails_ends_the_job_with_its_reason(tmp_path: Path, kind: str, status: int, reason: str) -> None:
     result = corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, kind], ranks=2)
     assert (result.returncode, result.stdout) == (status, "")
     assert result.stderr.count(reason) == 1
-    assert ("Traceback" in result.stderr) == (kind == "error")
+    assert ("Traceback" in result.stderr) == (kind != "root")
 
 
 def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import gzip
 import random
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
-from data_prep.sources.wikipedia import Wikipedia
+from data_prep.sources.wikipedia import MAX_NESTING, Wikipedia, article, parse_page
 from tests.data_prep.corpora import read_all
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">\n  <siteinfo></siteinfo>\n'
@@ -220,3 +221,14 @@ def test_an_old_export_names_no_namespace_but_its_header_does(tmp_path: Path, ti
     (tmp_path / "a.xml").write_text(f"{OLD_HEAD}{page}</mediawiki>")
     (item,) = read(tmp_path / "a.xml")
     assert item == (Document("1", title, "Abc def ghi jkl mno.") if is_article else Skipped(title, "not an article"))
+
+
+@pytest.mark.parametrize("mark", ["{{a|", "[[a|", "{{a|[[b|"])
+def test_a_page_that_is_nested_without_end_is_skipped(mark: str) -> None:
+    def page(count: int) -> ElementTree.Element:
+        text = f"<title>A</title><revision><text>{mark * count}It is one.</text></revision>"
+        return parse_page(f"<page>{text}</page>".encode())
+
+    deep = MAX_NESTING // len(re.findall(r"\{\{|\[\[", mark))
+    assert [*article(page(deep + 1))] == [Skipped("A", "nested too deeply")]
+    assert Skipped("A", "nested too deeply") not in article(page(deep))

@@ -119,6 +119,25 @@ def test_emulated_bf16_does_not_count(monkeypatch, is_native):
         assert found.compiles is (capability == (8, 0))
 
 
+@pytest.mark.parametrize(
+    ("has", "is_native"),
+    [
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf16": True}, True),
+        ({"architecture": "arm64", "neon": True, "bf16": True}, True),
+    ],
+)
+def test_bf16_that_onednn_emulates_on_a_processor_does_not_count(monkeypatch, has, is_native):
+    """With AVX-512 alone oneDNN has it, but takes longer than for fp32."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True, raising=False)
+    monkeypatch.setattr("pipeline.engine.hardware.check_gpus_are_usable", lambda: None)
+    assert detect_hardware().bf16 is is_native
+
+
 @pytest.mark.parametrize(("given", "becomes"), [("CPU", "cpu"), ("Cuda", "cuda"), ("cpu", "cpu"), ("", None)])
 def test_the_accelerator_is_read_without_capitals(monkeypatch, given, becomes):
     monkeypatch.setenv("DS_ACCELERATOR", given)

@@ -43,6 +43,8 @@ def refusal(capsys, *words):
 def test_a_step_that_is_not_there_and_what_may_not_be_replaced_before_any_work(run, tmp_path, capsys):
     told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 6)
     assert "no checkpoint of step 6; its steps: 2, 4, 8" in told
+    told = refusal(capsys, "--run", tmp_path / "none", "--out", tmp_path / "out", "--step", 6)
+    assert "holds no run" in told
     assert not (tmp_path / "out").exists()
     shutil.rmtree(run / "checkpoints")
     (tmp_path / "mine").mkdir()

@@ -1,10 +1,17 @@
 """How many collectives a start, a step and a save take: those of docs/plan.md, and the same on any number of ranks."""
 
 import re
+import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
+import torch.distributed as dist
+from deepspeed import comm
+from torch.distributed import distributed_c10d
 
 from pipeline.distributed.progress import Phase, count_collectives
 from pipeline.training.training_run import Callback, TrainingRun
@@ -14,35 +21,65 @@ from tests.pipeline.workers.added_callbacks import run_watched
 
 pytestmark = pytest.mark.slow
 
+NAMES = (
+    *("all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "barrier", "all_reduce_coalesced"),
+    *("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"),
+)
+CAPTURED = ("all_gather_function", "reduce_scatter_function")  # DeepSpeed keeps these functions of torch
 Counts = dict[tuple[int, Phase], Counter[str]]
 
 
 class _Counting(Callback):
-    """Counts the collectives in each phase of each step by torch's sequence numbers.
+    """Counts the collectives in each phase of each step: "host" for those of ControlGroup, "device" for others.
 
-    "host" for those of ControlGroup, "device" for others.
+    At the end it compares the counts with the sequence numbers that torch keeps of each group.
     """
 
     def __init__(self) -> None:
         self.counts: Counts = {}
-        self.state, self.before = (0, "start"), Counter(host=0, device=count_collectives())
+        self.state, self.before = (0, "start"), count_collectives()
+
+    def wrap(self, function: Any) -> Any:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self.counts.setdefault(self.state, Counter())["host" if _by_control_group() else "device"] += 1
+            return function(*arguments, **named)
+
+        return counted
 
     def enter(self, run: TrainingRun, phase: Phase, micro_step: int = 0) -> None:
-        group = run.control._group
-        assert group is not None
-        host = group._get_sequence_number_for_group()
-        now = Counter(host=host, device=count_collectives() - host)
-        self.counts.setdefault(self.state, Counter()).update(now - self.before)
-        self.state, self.before = (run.state.step, phase), now
+        self.state = (run.state.step, phase)
+
+    def on_end(self) -> None:
+        self.counted = sum(sum(counts.values()) for counts in self.counts.values())
+        self.numbered = count_collectives() - self.before
 
 
-def count(commands: list[list[str]]) -> list[Counts]:
-    """The collectives of this rank in each run of pipeline.pretrain."""
-    found = []
-    for command in commands:
-        run_watched(command, counting := _Counting())
-        found.append(counting.counts)
-    return found
+def _by_control_group() -> bool:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if Path(frame.f_code.co_filename).match("pipeline/distributed/control.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def count(commands: list[list[str]]) -> list[tuple[Counts, int, int]]:
+    """The collectives of this rank in each run of pipeline.pretrain, their number, and that by torch."""
+    return [_count(command) for command in commands]
+
+
+def _count(command: list[str]) -> tuple[Counts, int, int]:
+    counting = _Counting()
+    with ExitStack() as stack:
+        for name in NAMES:
+            wrapped = counting.wrap(getattr(dist, name))
+            for module in (dist, distributed_c10d):
+                stack.enter_context(mock.patch.object(module, name, wrapped))
+        for name in CAPTURED:
+            wrapped = counting.wrap(getattr(comm.comm.cdb, name))
+            stack.enter_context(mock.patch.object(comm.comm.cdb, name, wrapped))
+        run_watched(command, counting)
+    return counting.counts, counting.counted, counting.numbered
 
 
 STEPS, SAVED = 8, 4  # steps of a run, and the step after which it saves
@@ -50,6 +87,7 @@ FLAGS = tuple(map(str, ("--steps", STEPS, "--save-interval", SAVED, "--eval-inte
 MICRO_BATCHES = {2: 3, 3: 2}
 """Rows of a micro-batch by the number of ranks. A step of 12 rows has two micro-steps on each."""
 STAGES = {2: (1, 3), 3: (1,)}  # zeRO stages by the number of ranks
+Found = dict[tuple[int, int], tuple[Counts, int, int]]
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +108,16 @@ def total(counts: Counts, kind: str, phase: Phase, steps: range = range(STEPS + 
     return sum(one[kind] for (step, at), one in counts.items() if at == phase and step in steps)
 
 
+def test_the_counter_agrees_with_the_sequence_numbers_of_torch(found):
+    for _, counted, numbered in found.values():
+        assert counted == numbered > 0
+
+
 def test_the_table_of_the_plan_has_the_counted_collectives(found):
     """On the host their number depends neither on the stage nor on the ranks."""
     page = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
     told = {row[0]: int(row[1]) for row in re.findall(r"^\| (start|step|update|save) *\| (\d+) ", page, re.M)}
-    for (_, stage), counts in found.items():
+    for (_, stage), (counts, *_) in found.items():
         assert total(counts, "host", "start") == told["start"]
         assert total(counts, "host", "agreement") == STEPS * told["step"]
         assert total(counts, "host", "save", range(SAVED, STEPS)) == told["save"]
@@ -84,5 +127,5 @@ def test_the_table_of_the_plan_has_the_counted_collectives(found):
 
 
 def test_gradients_of_a_micro_step_take_as_many_sums_on_any_number_of_ranks(found):
-    first, second = (total(found[world, 1], "device", "backward") for world in MICRO_BATCHES)
+    first, second = (total(found[world, 1][0], "device", "backward") for world in MICRO_BATCHES)
     assert first == second > 0
