@@ -17,7 +17,7 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from common.errors import UserError
 from common.files.atomic import write_bytes, write_text
 from common.files.checksums import FileEntry, describe_file
-from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest, spelled
+from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
 from data_prep.corpus.fingerprints import Method, bands, fingerprints_of, same
-from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_column
+from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column
 from data_prep.mpi import Ledger, Ranks, UnitRecord
 
 IntArray = NDArray[np.int64]
@@ -125,7 +125,12 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     ranks.run(tasks, write_pairs, pairs, sizes=[key_bytes] * len(tasks), description="pairs")
 
     def group() -> Duplicates:
-        alike, groups = groups_of(np.load(pairs.output / f"{index:06d}.npy") for index in range(len(tasks)))
+        parents = np.arange(comparison.firsts[-1], dtype=np.int64)
+        for index in range(len(tasks)):
+            join(parents, np.load(pairs.output / f"{index:06d}.npy"))
+        alike = np.flatnonzero(parents != np.arange(len(parents)))
+        alike = np.union1d(alike, parents[alike])  # (D,) all documents of groups
+        groups = np.unique(roots(parents, alike), return_inverse=True)[1]  # (D,)
         kinds = np.searchsorted(comparison.precedence, alike, side="right")  # (D,)
         (sizes,) = _gather(prints.output, comparison.firsts, alike, "sizes")
         kept = choose_kept(alike, groups, kinds, sizes)[groups]  # (D,)
@@ -200,20 +205,27 @@ def choose_kept(documents: IntArray, groups: IntArray, kinds: IntArray, sizes: I
     return stay
 
 
-def groups_of(pairs: Iterable[IntArray]) -> tuple[IntArray, IntArray]:
-    """Joins arrays of pairs, int64[P, 2] each, to groups: the numbers of all members, ascending, and those of their
-    groups, (D,) each. It keeps 16 bytes of each member between two arrays."""
-    from scipy import sparse  # takes a third of a second to import
+def roots(parents: IntArray, documents: IntArray) -> IntArray:
+    """Returns the first document of each document's group, and shortens the paths to it in `parents` (union-find).
 
-    alike = groups = np.zeros(0, np.int64)
-    firsts = alike  # (D,) the first member of each one's group
-    for some in pairs:
-        joined = np.concatenate([np.stack([alike, firsts], axis=1), some])  # (E, 2)
-        alike, ends = np.unique(joined, return_inverse=True)  # (D,), 2 * E
-        graph = sparse.coo_array((np.ones(len(joined)), tuple(ends.reshape(-1, 2).T)), shape=(len(alike),) * 2)
-        groups = sparse.csgraph.connected_components(graph, directed=False)[1]  # (D,)
-        firsts = alike[np.unique(groups, return_index=True)[1]][groups]
-    return alike, groups
+    `parents` points from each document to an earlier one of its group, or to itself.
+    """
+    while True:
+        above = parents[documents]
+        top = parents[above]
+        if (above == top).all():
+            return above
+        parents[documents] = top  # path halving
+
+
+def join(parents: IntArray, pairs: IntArray) -> None:
+    """Joins the groups of the two documents of each pair in `parents` (union-find on arrays)."""
+    first, second = pairs.T
+    while len(first):
+        first, second = roots(parents, first), roots(parents, second)
+        apart = first != second
+        first, second = np.minimum(first, second)[apart], np.maximum(first, second)[apart]
+        np.minimum.at(parents, second, first)
 
 
 def write_names(path: Path, columns: Mapping[str, tuple[Sequence[WorkUnit], Sequence[int]]]) -> None:
@@ -229,7 +241,7 @@ def _names_of(units: Sequence[WorkUnit], numbers: Sequence[int]) -> list[tuple[s
     for unit in units:
         of_unit = range(first, first + unit.documents)
         if not wanted.isdisjoint(of_unit):
-            parts = ([spelled(part.path.parent.resolve().name)] * part.count for part in unit.slices)
+            parts = ([directory_name(part.path.parent)] * part.count for part in unit.slices)
             directories = itertools.chain.from_iterable(parts)
             named = zip(of_unit, zip(directories, read_column(unit, "id")))
             names |= {number: name for number, name in named if number in wanted}

@@ -72,7 +72,7 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         manifest = read_manifest(directory)
         languages.add(spoken := language or manifest.language)
         parts = list_parts(directory, manifest, split)
-        counts, name = manifest.counts[split], spelled(directory.resolve().name)
+        counts, name = manifest.counts[split], directory_name(directory)
         sizes = {"documents": counts.documents, "text_bytes": counts.text_bytes}
         sources.append({"directory": name, "source": manifest.source, **sizes})
         own: list[RowGroupSlice] = []
@@ -87,6 +87,11 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         names = ", ".join(str(directory) for directory in directories)
         raise UserError(f"no documents in the {split} split of {names}; check what `extract` skipped")
     return Corpus(list(_units(groups)), sources, digest.hexdigest(), ",".join(sorted(languages)))
+
+
+def directory_name(directory: Path) -> str:
+    """Returns the name of a directory of documents, as valid UTF-8 text, however its path is written."""
+    return spelled(directory.resolve().name)
 
 
 def _row_groups(path: Path, language: str) -> list[RowGroupSlice]:

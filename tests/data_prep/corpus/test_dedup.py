@@ -165,14 +165,14 @@ def interrupted(function: Any, after: int) -> Any:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_groups_are_connected_components(edges: list[tuple[int, int]]) -> None:
     pairs = np.array([(min(edge), max(edge)) for edge in edges if edge[0] != edge[1]], np.int64).reshape(-1, 2)
-    alike, groups = dedup.groups_of(np.array_split(pairs, 3))
+    parents = np.arange(31)
+    for block in np.array_split(pairs, 3):
+        dedup.join(parents, block)
     expected = list(range(31))
     for _ in range(31):
         for first, second in pairs.tolist():
             expected[first] = expected[second] = min(expected[first], expected[second])
-    assert alike.tolist() == np.unique(pairs).tolist()
-    firsts = [int(alike[groups == group].min()) for group in groups]
-    assert firsts == [expected[member] for member in alike]
+    assert dedup.roots(parents, np.arange(31)).tolist() == expected
 
 
 def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
