@@ -164,7 +164,9 @@ def architecture(
     trained, source = None if initial is None else initial.config, f"--init {flags.init}"
     if branched is not None:
         trained, source = branched[1].model, f"--branch {flags.branch}"
-    like = trained if trained is not None or teacher is None else teacher.student_config()
+    like = trained
+    if like is None and teacher is not None:
+        like, source = teacher.student_config(), f"--teacher {flags.teacher}"
     positions = max(manifest.max_seq_length, 0 if like is None else like.max_position_embeddings)
     of_data = {"vocab_size": manifest.vocabulary_size, "max_position_embeddings": positions}
     fields = of_data | parse_fields(flags.model_args)

@@ -204,6 +204,10 @@ def test_a_trained_model_of_one_segment_type_is_refused():
     flags = pretrain_flags.parse(["--init", "old", "--data", "x", "--output", "y", "--deepspeed_config", "z"])
     with pytest.raises(UserError, match="two segments; name another model than --init old"):
         architecture(flags, manifest, SimpleNamespace(config=AlbertConfig(type_vocab_size=1)), None, None)
+    flags = pretrain_flags.parse(["--teacher", "old", "--data", "x", "--output", "y", "--deepspeed_config", "z"])
+    teacher = SimpleNamespace(student_config=lambda: AlbertConfig(type_vocab_size=1))
+    with pytest.raises(UserError, match="two segments; name another model than --teacher old"):
+        architecture(flags, manifest, None, teacher, None)
 
 
 @pytest.mark.slow
