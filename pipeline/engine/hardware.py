@@ -48,21 +48,25 @@ def detect_hardware() -> Hardware:
     check_gpus_are_usable()
     accelerator = get_accelerator()
     if accelerator.device_name() == "cpu":
-        # DeepSpeed's CPU accelerator always claims bf16, and oneDNN wherever there is AVX-512. Without instructions for
-        # it products take several times as long as in fp32.
-        has = torch.cpu.get_capabilities()
-        is_emulated = has["architecture"] == "x86_64" and not (has.get("avx512_bf16") or has.get("amx_bf16"))
-        bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported() and not is_emulated
-        return Hardware("CPU", bool(accelerator.is_fp16_supported()), bf16)
+        return Hardware("CPU", bool(accelerator.is_fp16_supported()), has_bf16("cpu"))
     return Hardware(
         torch.cuda.get_device_name() if torch.cuda.is_available() else accelerator.device_name(),
         bool(accelerator.is_fp16_supported()),
-        # The accelerator's own answer counts emulation, which is many times slower than fp16.
-        torch.cuda.is_bf16_supported(including_emulation=False)
-        if accelerator.device_name() == "cuda"
-        else bool(accelerator.is_bf16_supported()),
+        has_bf16("cuda") if accelerator.device_name() == "cuda" else bool(accelerator.is_bf16_supported()),
         torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0) and not missing_for_compilation(),
     )
+
+
+def has_bf16(device: str) -> bool:
+    """Whether a device, "cpu" or "cuda", has instructions for bf16. Emulation takes several times as long as fp32."""
+    import torch
+
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # DeepSpeed's CPU accelerator always claims bf16, and oneDNN wherever there is AVX-512.
+    has = torch.cpu.get_capabilities()
+    is_emulated = has["architecture"] == "x86_64" and not (has.get("avx512_bf16") or has.get("amx_bf16"))
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported() and not is_emulated
 
 
 def processor() -> str:

@@ -25,6 +25,7 @@ from pipeline.checkpoint.pooling import read_pooling
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
+from pipeline.engine.hardware import has_bf16
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.row_packing import EncodedTexts, pack
 from pipeline.tasks.own_tasks import task_of_head
@@ -294,6 +295,6 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
 
 def _dtype(precision: str | None, device: torch.device) -> torch.dtype:
     """The dtype in which the run evaluated, as far as the device computes in it."""
-    if precision == "bf16":
+    if precision == "bf16" and has_bf16(device.type):
         return torch.bfloat16
     return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.float32

@@ -13,7 +13,9 @@ import transformers
 from common.errors import UserError
 from pipeline import predict
 from pipeline.finetuning.predictor import open_predictor
+from pipeline.sharing.write_export import export_run
 from tests.model.examples import randomise
+from tests.pipeline.sharing import runs
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]
 TEXTS = ["abc de", "h", "g f e dd", "bad"]
@@ -41,6 +43,13 @@ def test_a_generator_of_texts_is_a_list_of_them(tmp_path):
     predictor = open_predictor(publish(tmp_path / "m", "SequenceClassification"))
     assert len(predictor.predict(text for text in TEXTS)) == len(TEXTS)
     assert predictor.embed(text for text in TEXTS).shape == predictor.embed(TEXTS).shape
+
+
+@pytest.mark.parametrize(("is_native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_a_run_in_bf16_predicts_in_it_only_where_it_is_not_emulated(corpus, tmp_path, monkeypatch, is_native, dtype):
+    export_run(runs.finetuning(tmp_path / "run", corpus.vocabulary, precision="bf16"), tmp_path / "run" / "export")
+    monkeypatch.setattr("pipeline.finetuning.predictor.has_bf16", lambda device: is_native)
+    assert next(open_predictor(tmp_path / "run").model.parameters()).dtype is dtype
 
 
 def test_the_class_of_a_published_model_tells_its_task(tmp_path):
