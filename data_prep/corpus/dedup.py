@@ -4,13 +4,13 @@ Three steps, whose intermediate results are files, so that no rank holds more th
 
 1. Fingerprints: of each work unit (data_prep/corpus/fingerprints.py).
 2. Pairs: in each band, documents with equal keys are compared. A task is one band and a few million documents.
-3. Groups: rank 0 joins the pairs to groups. Each group keeps its first document that is about as long as its longest:
-   if one document contains the others as parts, the whole one is kept.
+3. Groups: rank 0 joins the pairs to groups. Each group keeps a document of the first kind below that it has: of these
+   the first one that is about as long as the longest. So of a text and its parts the whole one is kept.
 
-Both splits are compared, also if only one becomes shards. The order is: documents that have shards already (--against),
-the held-out split of --documents, their train split; each in the order of the command line. So no duplicate of a
-held-out document is trained on. Within one corpus, the duplicate in the train split is left out; between corpora, the
-one in the later corpus, whichever split it is in.
+All splits are compared, also if only one becomes shards. The order is: documents that have shards already (--against),
+then --documents; of each the held-out split, validation, the train split; each in the order of the command line. So no
+duplicate of a held-out document is trained on. Within one corpus, the duplicate in the later split is left out; between
+corpora, the one in the later corpus, whichever split it is in.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from common.errors import UserError
 from common.files.atomic import write_bytes, write_text
 from common.files.checksums import FileEntry, describe_file
-from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
+from data_prep.corpus.documents import SPLITS, VALIDATION, DocumentCounts, read_manifest
 from data_prep.corpus.fingerprints import Method, bands, fingerprints_of, same
 from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column
 from data_prep.mpi import Ledger, Ranks, UnitRecord
@@ -80,12 +80,13 @@ def compare(
     twice = {path.resolve() for path in directories} & {path.resolve() for path in against}
     if twice:
         raise UserError(f"{min(twice)} is in --documents and in --against; name it once")
-    kinds = [*itertools.product((against, directories), (HELD_OUT, TRAIN))]
-    own = kinds.index((directories, split), 2)
+    kinds = [*itertools.product((against, directories), SPLITS)]
+    own = kinds.index((directories, split), len(SPLITS))
     corpora = [corpus if place == own else open_split(*kind) for place, kind in enumerate(kinds)]
     digest = hashlib.sha256()
     for (_, kind), compared in zip(kinds, corpora):
-        digest.update(f"{kind} {compared.digest}\n".encode())
+        if compared.units or kind != VALIDATION:  # as earlier versions wrote it, without validation
+            digest.update(f"{kind} {compared.digest}\n".encode())
     units = [unit for compared in corpora for unit in compared.units]
     firsts = [0, *itertools.accumulate(unit.documents for unit in units)]
     counts = [sum(unit.documents for unit in compared.units) for compared in corpora]

@@ -26,7 +26,7 @@ from common.files import atomic
 from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus import dedup, overlaps
-from data_prep.corpus.documents import HELD_OUT, SPLITS, TRAIN
+from data_prep.corpus.documents import SPLITS, TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_column, read_texts_with_language
 from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
@@ -61,7 +61,7 @@ class JobPlan(NamedTuple):
     vocabulary: Vocabulary
     corpus: Corpus  # the documents that become rows
     comparison: dedup.Comparison | None  # documents to compare for duplicates; None without --dedup
-    held_out: Corpus | None  # what no document may be similar to; None if there is nothing
+    held_out: Corpus | None  # of earlier splits: what no document may be similar to; None if there is nothing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--no-pack", dest="pack", action="store_false", help="one pair in each row, as in the paper, not full rows")
     flag("--dedup", choices=("exact", "near", "none"), default="none", help="leave out duplicates (default: none)")
     flag("--against", type=Path, nargs="+", default=[], metavar="DIR", help="leave out duplicates of these, too")
-    flag("--keep-similar", action="store_true", help="keep training documents that are similar to held-out ones")
+    flag("--keep-similar", action="store_true", help="keep documents that are similar to held-out ones")
     flag("--held-out-of", type=Path, nargs="+", default=[], metavar="DIR", help="other documents held out for this run")
 
 
@@ -143,12 +143,13 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     comparison = None
     if args.dedup != "none":
         comparison = dedup.compare(args.documents, args.split, corpus, args.against, args.dedup)
-    kept_clean = args.split == TRAIN and not args.keep_similar
-    if args.held_out_of and not kept_clean:
-        raise UserError("--held-out-of keeps the train split clean; leave it out with --keep-similar or other --split")
-    held_out = dedup.open_split([*args.documents, *args.held_out_of] if kept_clean else [], HELD_OUT)
-    # As earlier versions wrote it.
-    overlaps_digest = hashlib.sha256(f"1 {held_out.digest} 0\n".encode()).hexdigest() if held_out.units else ""
+    earlier = () if args.keep_similar else SPLITS[: SPLITS.index(args.split)]
+    if args.held_out_of and not earlier:
+        raise UserError("--held-out-of keeps other splits clean; leave it out with --keep-similar or --split held_out")
+    apart = [dedup.open_split([*args.documents, *args.held_out_of], split) for split in earlier]
+    held_out = Corpus([unit for of_split in apart for unit in of_split.units], [], "")
+    digests = " ".join(of_split.digest or "0" for of_split in apart)  # without validation as earlier versions wrote it
+    overlaps_digest = hashlib.sha256(f"1 {digests}\n".encode()).hexdigest() if held_out.units else ""
     flags = ("split", "max_seq_length", "seed", "short_seq_prob", "min_tokens", "pack", "dedup")
     manifest = ShardManifest(
         **{flag: getattr(args, flag) for flag in flags},

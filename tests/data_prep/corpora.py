@@ -99,12 +99,16 @@ def make_documents(count: int, seed: int = 0) -> list[Document]:
 
 
 def write_documents(
-    directory: Path, documents: Sequence[Document], parts: int = 2, held_out: Sequence[Document] | None = None
+    directory: Path,
+    documents: Sequence[Document],
+    parts: int = 2,
+    held_out: Sequence[Document] | None = None,
+    validation: Sequence[Document] | None = None,
 ) -> Path:
-    """Writes `documents` as the train split of a directory of documents, and others as its held-out split."""
+    """Writes `documents` as the train split of a directory of documents, and others as its other splits."""
     directory.mkdir(parents=True)
     manifest = d.DocumentsManifest("generated", inputs=[], options={}, counts={}, raw_bytes=0, skipped={})
-    for split, chosen in (("train", documents), ("held_out", held_out)):
+    for split, chosen in (("train", documents), ("held_out", held_out), ("validation", validation)):
         if chosen is not None:
             manifest.counts[split] = d.DocumentCounts()
             for document in chosen:

@@ -137,8 +137,31 @@ def test_held_out_text_is_clean_by_default(vocabulary_file, tmp_path, capsys):
     lines = shards_of(tmp_path / "other", vocabulary_file, "--documents", second, "--held-out-of", first)
     assert {line["removed"][1] for line in lines} == {"novel", "excerpt"}
     assert shards_of(tmp_path / "held_out", vocabulary_file, "--documents", first, "--split", "held_out") == []
-    with pytest.raises(UserError, match="--held-out-of keeps the train split clean"):
+    with pytest.raises(UserError, match="--held-out-of keeps other splits clean"):
         shards_of(tmp_path / "no", vocabulary_file, *flags, "--keep-similar", "--held-out-of", second)
+
+
+@pytest.mark.parametrize("dedup", ["none", "exact", "near"])
+def test_validation_text_is_clean_and_apart_from_training(vocabulary_file, tmp_path, dedup):
+    """Of equal texts that of held-out text stays, then that of validation, whatever `--dedup` says."""
+    texts = [text_of(n) for n in range(7)]
+    held_out, validation, train = (
+        [Document(f"{split}-{n}", "", texts[n]) for n in numbers]
+        for split, numbers in (("held", (4, 5, 6)), ("validation", (2, 3, 4)), ("train", (0, 1, 2, 5)))
+    )
+    place = corpora.write_documents(tmp_path / "documents", train, 1, held_out, validation)
+    kept = {}
+    for split in ("train", "validation", "held_out"):
+        flags = ("--documents", place, "--split", split, "--dedup", dedup)
+        shards_of(tmp_path / split, vocabulary_file, *flags)
+        numbers = {number for row in shards.open_shards(tmp_path / split) for number in row.documents}
+        ids = [document.id for document in corpora.read_documents([place], split)]
+        kept[split] = {ids[number] for number in numbers}
+    assert kept == {
+        "train": {"train-0", "train-1"},
+        "validation": {"validation-2", "validation-3"},
+        "held_out": {"held-4", "held-5", "held-6"},
+    }
 
 
 def test_an_interrupted_search_goes_on(vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
