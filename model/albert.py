@@ -3,8 +3,9 @@
 Legend of the shapes: B rows, S positions in a row, P sequences in a row, H hidden_size.
 """
 
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
+import torch
 from torch import Tensor, nn
 
 from model.config import AlbertConfig, ExecutionOptions
@@ -13,6 +14,7 @@ from model.layers.attention import AttentionPattern, choose_kernel
 from model.layers.embeddings import FactorisedEmbeddings
 from model.layers.encoder import SharedEncoder
 from model.layers.heads import Pooler, gather_positions
+from model.layers.torch_operators import for_any_length
 
 
 class AlbertModelOutput(NamedTuple):
@@ -97,6 +99,8 @@ class AlbertModel(nn.Module):
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
             kernel = choose_kernel(self._execution, hidden, self.config.head_dim, cu_seqlens is not None)
+            if kernel == "flash" and self._execution.compile and not torch.compiler.is_compiling():
+                for_any_length(cast(Tensor, cu_seqlens))
             pattern = AttentionPattern.for_packed_rows(sequence_ids, kernel, cu_seqlens)
         states, contexts = self.encoder(hidden, pattern, keep_contexts)  # layers + 1 and layers times (B, S, H)
         last, pooled = states[-1], None  # (B, S, H)

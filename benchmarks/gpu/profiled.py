@@ -26,7 +26,8 @@ WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize
 
 def summarise(events: Sequence[Any], seconds: float, top: int = 15) -> dict[str, Any]:
     """The figures of a profile's events that OUT.json holds; `seconds` passed on the host."""
-    on_gpu = [event for event in events if event.device_type == DeviceType.CUDA]
+    # An annotation, such as that of an optimizer's step, spans the kernels inside it and the gaps between them.
+    on_gpu = [event for event in events if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
     kernels: dict[str, list[float]] = {}
     busy, end = 0.0, 0.0
     for event in sorted(on_gpu or events, key=lambda event: event.time_range.start):

@@ -100,7 +100,7 @@ def profile_preset(place: Place, model: str) -> Iterator[Result]:
     """Yields the profile of three steps of the first variant: see `benchmarks.gpu.profiled`."""
     variant = next(_variants(place, model, "profile"))
     table = variant.output.with_suffix(".kernels.json")
-    variant.train(8, module=("benchmarks.gpu.profiled", str(table)))
+    variant.train(8, "--log-interval", "8", module=("benchmarks.gpu.profiled", str(table)))
     yield {"profile": variant.labels | json.loads(table.read_text(encoding="utf-8"))}
 
 

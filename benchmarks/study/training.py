@@ -6,6 +6,7 @@ a whole schedule; the one with the lowest MLM loss on the validation documents i
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,11 +159,11 @@ def chosen(probed: Mapping[Choice, Sequence[Evaluation]]) -> Choice:
 def tokens_a_second(run: Path) -> float:
     """Tokens that a run has read a second, with all ranks; fine-tuning keeps as many cores busy.
 
-    The difference of two records has all steps between them, also after a stop. The speed that a record itself has is
-    that of the last start, maybe of a single step. The first record has the time of compiling.
+    The records are of as many steps each, and their speeds leave out evaluations, of which the probe has many. The
+    first record has the time of compiling.
     """
-    first, *_, last = read_records(run, "train")
-    return float((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"]))
+    _, *later = read_records(run, "train")
+    return statistics.harmonic_mean([record["tokens_per_second"] for record in later])
 
 
 def check_earlier(plan: Plan, out: Path, minutes: float) -> None:

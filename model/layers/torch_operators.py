@@ -39,3 +39,11 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tenso
         query, key, value, cu_seqlens, cu_seqlens, longest, longest, drop, False, False, scale=scale
     )  # (T, heads, D)
     return context
+
+
+def for_any_length(tensor: Tensor) -> None:
+    """Makes a compiled function that gets `tensor` (N, ...) one graph for any N, from its first call on.
+
+    Otherwise the second N, which comes in mid-run, compiles all again.
+    """
+    torch._dynamo.maybe_mark_dynamic(tensor, 0)

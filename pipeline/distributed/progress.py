@@ -54,12 +54,14 @@ class Progress:
         self._steps: deque[float] = deque(maxlen=_MEDIAN_OF)
         self._is_first_step = True
         self._longest_save = 0.0
+        self.compilations = 0  # that have begun
         self.step = 0
         self.enter("start")
 
     def enter(self, phase: Phase, micro_step: int = 0) -> None:
         """Notes the beginning of a phase."""
         self.phase, self.micro_step, self.limit = phase, micro_step, self._limit_of(phase)
+        self.compilations += phase == "compilation"
         self.beat()
 
     @contextlib.contextmanager

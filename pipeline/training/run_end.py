@@ -83,7 +83,7 @@ class Deadline:
     the limit minus a reserve: 1.25 times the longest step, evaluation and save so far, measured anew at each start.
     These count twice, once for the end of the run and once for what happens before the clock is read again; a step once
     more, because the clock is read before the end of the step before; an export as much as a save.
-    The first step of a start that compiles is not measured.
+    What compiles is not measured.
 
     Args:
         hours: the limit; None for none, and then the progress stays 0.

@@ -64,6 +64,7 @@ class Trainer:
         self._score: float | None = None  # of the evaluation after the present step
         self._saved_step = run.state.step or None  # of the newest checkpoint: a resumed run starts at one
         self._failed_saves, self._has_saved = 0, False  # of this start
+        self._compilations = 0  # of this run, up to the last look
         progress.get_progress().took_save(save_seconds)
         if settings.execution.compile:
             progress.note_compilations()
@@ -161,13 +162,19 @@ class Trainer:
         self.run.state.step += 1
         self._score = None
         self.divergence.end_step()
-        compiles = self.run.settings.execution.compile and not progress.get_progress().has_made_a_step
-        if not compiles:
+        has_compiled = self._has_compiled()
+        is_first = self.run.settings.execution.compile and not progress.get_progress().has_made_a_step
+        if not (is_first or has_compiled):
             self.deadline.learn("step", seconds)
         progress.get_progress().took_step(seconds)
         self._bar.update()
         for callback in self.callbacks:
             callback.on_step(self.run.state.step)
+
+    def _has_compiled(self) -> bool:
+        """Whether something was compiled since the last call: a new shape takes seconds once, also in mid-run."""
+        before, self._compilations = self._compilations, progress.get_progress().compilations
+        return before != self._compilations
 
     def _log(self, rate: float, is_last: bool) -> None:
         """Makes a record of the steps since the last one. Collective; waits for the device."""
@@ -184,7 +191,8 @@ class Trainer:
         run.enter("evaluation")
         with run.clock.paused():
             evaluation = self.task.evaluate(run.engine, self._monitored)
-        self.deadline.learn("evaluation", time.perf_counter() - began)
+        if not self._has_compiled():
+            self.deadline.learn("evaluation", time.perf_counter() - began)
         self._score = evaluation.score
         for callback in self.callbacks:
             callback.on_evaluation(evaluation)

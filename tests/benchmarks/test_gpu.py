@@ -1,13 +1,16 @@
 """`make gpu`: its parts work at a tiny size on the processor, it goes on where it ended, and its page is read."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import page, runs, speed
 from benchmarks.gpu.parts import PARTS, outcomes
+from benchmarks.gpu.profiled import summarise
 from benchmarks.shared import systems
 from pipeline.engine import hardware
 from tests.pipeline.test_pretrain import Job as ForkedJob
@@ -114,3 +117,18 @@ def test_the_outcome_of_each_test_is_read_from_what_pytest_prints():
         "test_c": "failed: assert 1 == 2",
         "test_d": "failed: ValueError: no",
     }
+
+
+def test_an_annotation_is_no_kernel():
+    """torch notes the step of an optimizer on the GPU from its first kernel to its last."""
+
+    def event(name, start, end, is_user_annotation=False):
+        times = {"time_range": SimpleNamespace(start=start, end=end), "device_time_total": end - start}
+        return SimpleNamespace(
+            name=name, key=name, device_type=DeviceType.CUDA, is_user_annotation=is_user_annotation, **times
+        )
+
+    events = [event("Optimizer.step#Lamb.step", 0, 9e6, True), event("a", 0, 1e6), event("b", 8e6, 9e6)]
+    found = summarise(events, 10.0)
+    assert [row["name"] for row in found["kernels"]] == ["b", "a"]
+    assert found["idle_seconds"] == pytest.approx(8.0)

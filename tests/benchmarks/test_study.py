@@ -89,6 +89,17 @@ def test_a_probe_that_did_not_end_finite_is_not_chosen():
     assert training.chosen({Choice("Lamb", 10.0**-n, "quick"): points for n, points in enumerate(losses)}).rate == 0.01
 
 
+def test_the_speed_of_a_probe_is_without_its_evaluations(tmp_path):
+    """10 and 30 tokens/s over as many tokens each; the first step compiles, and evaluations take 100 seconds."""
+    records = [(100, 50.0, 2.0), (200, 160.0, 10.0), (300, 263.3, 30.0)]
+    lines = [
+        {"split": "train", "step": step, "tokens": tokens, "seconds": seconds, "tokens_per_second": speed}
+        for step, (tokens, seconds, speed) in enumerate(records, 1)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert tokens_a_second(tmp_path) == pytest.approx(15.0)
+
+
 def test_the_table_of_the_probe_says_when_context_began_to_help():
     points = [(5, 6.5, 6.0), (10, 5.3, 6.0), (15, 5.1, 6.0)]
     table = page.probe_table({"left": points, "stands": points[:1], "broken": [*points, (20, None, 6.0)], "failed": []})

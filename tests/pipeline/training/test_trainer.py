@@ -208,10 +208,14 @@ def test_a_trial_without_a_finite_number_ends_the_run(make):
     assert saves.made == []
 
 
-def test_time_that_the_first_step_takes_to_compile_is_not_reserved_for_the_last(make):
+def test_time_that_a_step_takes_to_compile_is_not_reserved_for_the_last(make):
     trainer, *_ = make(execution=SimpleNamespace(compile=True))
     before = trainer.deadline.reserve
     trainer._end_step(60.0)
     assert trainer.deadline.reserve == before
     trainer._end_step(2.0)
+    with get_progress().during("compilation"):  # a batch of another shape, in mid-run
+        pass
+    trainer._end_step(60.0)
+    trainer._end_step(1.0)
     assert trainer.deadline.reserve == before + 1.25 * 3 * 2.0
