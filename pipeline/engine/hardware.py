@@ -120,11 +120,13 @@ def check_gpus_are_usable() -> None:
     import torch
 
     chosen = os.environ.get("DS_ACCELERATOR")
-    gpus = gpus_of_driver() if not chosen else []
-    if chosen != "cuda" and (chosen or not (gpus or has_gpu_device())):
+    if chosen and chosen != "cuda":
         return
     with warnings.catch_warnings(action="ignore"):  # torch warns about an old driver, and the error says it
         if torch.cuda.is_available():
+            return
+        gpus = [] if chosen else gpus_of_driver()
+        if not (chosen or gpus or has_gpu_device()):
             return
         reason = "it sees none"
         try:
