@@ -1,12 +1,16 @@
-"""The sizes of a study: `CPU` for three hours on two cores, `GPU` for ten minutes, `SMALL` for a test in seconds."""
+"""The sizes of a study: `CPU` for three hours on two cores, `GPU` for ten minutes, `SMALL` for a test in seconds.
+
+`DEEP` is what two cores can show about the start of a deep model: albert-base at a third of its width.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 BETAS = [0.9, 0.98]
 """The mean of squared gradients forgets soon: 0.999 would remember the large gradients of the start to the end."""
 
+NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
 
 STARTS = {
     "paper": "initial_attention=random embedding_initializer_range=0.02",
@@ -122,13 +126,8 @@ CPU = Plan(
     vocabulary_size=8000,
     length=128,
     preset="albert-tiny",
-    model={
-        "num_hidden_layers": 2,
-        "hidden_size": 192,
-        "num_attention_heads": 6,
-        "intermediate_size": 768,
-        "embedding_size": 128,
-    },
+    model={"num_hidden_layers": 2, "hidden_size": 192, "num_attention_heads": 6}
+    | {"intermediate_size": 768, "embedding_size": 128},
     precision="bf16",
     batch=32,
     micro_batch=16,
@@ -141,12 +140,23 @@ CPU = Plan(
     learning_rate=3e-4,
 )
 
+DEEP = replace(
+    CPU,
+    preset="albert-base",
+    model={"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024, **NO_DROPOUT},
+    batch=16,
+    micro_batch=8,
+    choices=(Choice("Lamb", 0.004, "quick"), Choice("AdamW", 0.001, "quick")),
+    pretraining=0.75,
+    finetuning=0.1,
+)
+
 GPU = Plan(
     minutes=10,
     vocabulary_size=30_000,
     length=128,
     preset="albert-base",
-    model={"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0},
+    model=NO_DROPOUT,
     precision="fp16",
     batch=128,
     micro_batch=128,
@@ -196,4 +206,4 @@ SMALL = Plan(
     seeds=2,
 )
 
-PLANS = {"cpu": CPU, "gpu": GPU, "small": SMALL}
+PLANS = {"cpu": CPU, "deep": DEEP, "gpu": GPU, "small": SMALL}
