@@ -161,8 +161,8 @@ def finetune(
     *,
     task: str,
     init: Place,
-    data: Place,
     output: Place,
+    data: Place | None = None,
     ranks: int | None = None,
     master_port: int | None = None,
     **flags: Any,
@@ -172,7 +172,7 @@ def finetune(
     Args:
         task: a task of the paper, or a kind of task on own files such as "classification" (docs/own_tasks.md).
         init: a run, an export, or a model of the hub.
-        data: the directory of the task's files.
+        data: the directory of the task's files; None with `train_file`.
     """
     given = {"task": task, "init": init, "data": data, "output": output, **flags}
     _run([*_launcher(ranks, master_port), f"{PREFIX}pipeline.finetune", *_words(given)])

@@ -78,7 +78,7 @@ class Corpora:
         Held-out rows may be shorter. Held-out documents must not be trained on, nor training documents evaluated on.
         """
         first, first_directory = self.manifest, self.directories[0]
-        trained: dict[str, Path] = {}
+        trained: dict[object, Path] = {}
         manifests = [(directory, shards.manifest, True) for directory, shards in zip(self.directories, self.sets)]
         manifests += [(directory, open_shards(directory).manifest, False) for directory in eval_data]
         for directory, manifest, is_trained in manifests:
@@ -99,12 +99,14 @@ class Corpora:
                     f"--data {directory} holds {manifest.split.replace('_', '-')} documents; train on shards that "
                     f"data_prep made with --split {TRAIN}"
                 )
+            sources = (tuple(sorted(source.items())) for source in manifest.sources)  # names, counts and sizes
+            documents = (manifest.documents_digest, *sources) if manifest.split == TRAIN else ()
             if is_trained:
-                trained[manifest.documents_digest] = directory
-            elif (same := trained.get(manifest.documents_digest)) is not None:
+                trained |= dict.fromkeys(documents, directory)
+            elif same := next(filter(None, map(trained.get, documents)), None):
                 raise UserError(
-                    f"--eval-data {directory} holds the documents of --data {same}; evaluate on shards that data_prep "
-                    f"made with --split {HELD_OUT}"
+                    f"--eval-data {directory} holds documents of --data {same}; evaluate on shards that data_prep made "
+                    f"with --split {HELD_OUT}"
                 )
 
 

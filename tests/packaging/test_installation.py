@@ -146,7 +146,7 @@ for mistake, line in (
     ({"task": "classificaton"}, "no task 'classificaton'"), ({"epocs": 2}, "did you mean --epochs?")
 ):
     try:
-        albert.finetune(**{"task": "classification", "init": run.path, "data": "reviews", "output": "x"} | mistake)
+        albert.finetune(**{"task": "classification", "init": run.path, "train_file": "reviews/train.csv", "output": "x"} | mistake)
     except albert.UserError as error:
         assert line in str(error), error
     else:
