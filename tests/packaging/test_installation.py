@@ -142,11 +142,12 @@ assert found["prediction"] in ("good", "bad")
 again, = tuned.load().predict([{"text": "It was awful."}])
 assert abs(again["probabilities"]["good"] - found["probabilities"]["good"]) < 1e-3, again
 assert loss.item() > 0
+given = {"task": "classification", "init": run.path, "train_file": "reviews/train.csv", "output": "x"}
 for mistake, line in (
     ({"task": "classificaton"}, "no task 'classificaton'"), ({"epocs": 2}, "did you mean --epochs?")
 ):
     try:
-        albert.finetune(**{"task": "classification", "init": run.path, "train_file": "reviews/train.csv", "output": "x"} | mistake)
+        albert.finetune(**given | mistake)
     except albert.UserError as error:
         assert line in str(error), error
     else:
