@@ -3,7 +3,7 @@
 Legend of the shapes: B rows, S positions in a row, P sequences in a row, H hidden_size.
 """
 
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -99,8 +99,9 @@ class AlbertModel(nn.Module):
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
             kernel = choose_kernel(self._execution, hidden, self.config.head_dim, cu_seqlens is not None)
-            if kernel == "flash" and self._execution.compile and not torch.compiler.is_compiling():
-                for_any_length(cast(Tensor, cu_seqlens))
+            compiles = self._execution.compile and not torch.compiler.is_compiling()
+            if compiles and kernel == "flash" and cu_seqlens is not None:
+                for_any_length(cu_seqlens)
             pattern = AttentionPattern.for_packed_rows(sequence_ids, kernel, cu_seqlens)
         states, contexts = self.encoder(hidden, pattern, keep_contexts)  # layers + 1 and layers times (B, S, H)
         last, pooled = states[-1], None  # (B, S, H)

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -208,19 +208,17 @@ def curves_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     return markdown_table(header, rows, "lrrrrr")
 
 
-Measure = tuple[str, str, float | None]
-"""The key of a point, what it is called, and the value that is drawn as a line: that of chance."""
+Measures = Sequence[tuple[str, str, float | None]]
+"""The key of a point, what it is called, and the value of chance, which is drawn as a line."""
 
-MEASURES: tuple[Measure, ...] = (
+MEASURES = (
     ("mlm", "MLM below the unigram entropy (%)", 0.0),
     ("sop", "SOP accuracy (%)", 50.0),
     ("pairs", "minimal pairs (%)", 50.0),
 )
 
 
-def plot(
-    path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measures: Sequence[Measure] = MEASURES
-) -> None:
+def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measures: Measures = MEASURES) -> None:
     """Draws measures of every corpus against tokens and time: SOP accuracy with its 95 % interval."""
     import matplotlib  # a GPU host may lack it; the page has the figures without the picture
     from matplotlib.figure import Figure
@@ -313,24 +311,17 @@ def write(
 
 def markdown(record: Record) -> str:
     """The page of a record."""
-    return "\n".join(_lines(record))
-
-
-def _lines(record: Record) -> Iterator[str]:
-    yield "# The study"
-    yield ""
-    yield from (f"- {name}: {value}" for name, value in record["facts"].items())
-    yield from ("", "## The choice", "")
-    yield "All made the same number of steps. The lowest MLM loss on the validation documents is taken."
-    yield ""
-    yield probe_table(record["probe"])
-    yield from ("", "## Pre-training", "")
-    yield curves_table({name: points for name, points in record["curves"].items() if name != MINIMAL_PAIRS})
-    yield from ("", "![learning curves](curves.png)", "")
+    curves = {name: points for name, points in record["curves"].items() if name != MINIMAL_PAIRS}
+    lines = ["# The study", "", *(f"- {name}: {value}" for name, value in record["facts"].items())]
+    lines += ["", "## The choice", ""]
+    lines += ["All made the same number of steps. The lowest MLM loss on the validation documents is taken.", ""]
+    lines += [probe_table(record["probe"]), "", "## Pre-training", "", curves_table(curves)]
+    lines += ["", "![learning curves](curves.png)", ""]
     if record["minimal_pairs"] is not None:
         result = check_as(record["minimal_pairs"], Result, Path("study.json"), "make it again")
-        yield from ("## Minimal pairs", "", result.table(), "", ANCHORS, "")
+        lines += ["## Minimal pairs", "", result.table(), "", ANCHORS, ""]
     if record["tasks"]:
-        yield from ("## Tasks", "", tasks_table([TaskResult(**one) for one in record["tasks"]], record["seeds"]), "")
+        lines += ["## Tasks", "", tasks_table([TaskResult(**one) for one in record["tasks"]], record["seeds"]), ""]
     if record["left_out"]:
-        yield from (f"The minutes did not suffice for {', '.join(record['left_out'])}.", "")
+        lines += [f"The minutes did not suffice for {', '.join(record['left_out'])}.", ""]
+    return "\n".join(lines)

@@ -54,7 +54,7 @@ class Plan:
         evaluations: of pre-training.
         eval_batches: of each corpus in an evaluation, at most.
         milestones: tokens after which a checkpoint is kept and scored on minimal pairs.
-        pairs: of each paradigm at a milestone.
+        pairs, final_pairs: of each paradigm at a milestone, and in the end (None: all).
         pretraining, finetuning: parts of the minutes; the rest is for data, probe, starts, minimal pairs and the page.
         learning_rate: of fine-tuning.
         epochs: passes over the training set in fine-tuning, at most.
@@ -81,6 +81,7 @@ class Plan:
     flags: tuple[str, ...] = ()
     milestones: tuple[str, ...] = ()
     pairs: int = 100
+    final_pairs: int | None = None
     pretraining: float = 0.5
     finetuning: float = 0.3
     probe_evaluations: int = 1
@@ -147,6 +148,8 @@ DEEP = replace(
     batch=16,
     micro_batch=8,
     choices=(Choice("Lamb", 0.004, "quick"), Choice("AdamW", 0.001, "quick")),
+    milestones=(),
+    final_pairs=100,
     pretraining=0.75,
     finetuning=0.1,
 )

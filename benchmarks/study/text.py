@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.shared.commands import Command, Stage
 from common.errors import UserError
-from data_prep.corpus.documents import HELD_OUT, TRAIN, VALIDATION, read_manifest
+from data_prep.corpus.documents import HELD_OUT, SPLITS, read_manifest
 from data_prep.sources.opening import compression
 
 SENTENCES = 500_000
@@ -115,14 +115,8 @@ class Preparation:
         words += ("--sentences", str(SENTENCES))
         return [(Command("vocabulary", words, vocabulary),)]
 
-    def shards(
-        self, vocabulary: Path, *flags: str, splits: Sequence[str] = (TRAIN, HELD_OUT, VALIDATION)
-    ) -> list[Stage]:
-        """The commands that make shards of each split that has documents. The corpora must be extracted.
-
-        Args:
-            flags: further ones of `data_prep shards`.
-        """
+    def shards(self, vocabulary: Path, *flags: str, splits: Sequence[str] = SPLITS) -> list[Stage]:
+        """The commands, with further flags, that make shards of splits that have documents. After `extract`."""
         commands = []
         for corpus in self.corpora:
             others = [str(other.documents(self.out)) for other in self.corpora if other != corpus]
@@ -132,7 +126,7 @@ class Preparation:
                 made = corpus.shards(self.out, split)
                 words = (*self.job, "shards", "--documents", str(corpus.documents(self.out)), "--split", split, *flags)
                 words += ("--vocab", str(vocabulary), "--max-seq-length", str(self.length), "--out", str(made))
-                if split == TRAIN and others:
+                if split != HELD_OUT and others:
                     words += ("--held-out-of", *others)
                 commands.append(Command(f"shards {corpus.name} {split}", words, made / "manifest.json"))
         return self._stages(commands)

@@ -126,14 +126,14 @@ class Training:
         run, scores = self.out / "pretrain", self.out / "minimal_pairs"
         scores.mkdir(exist_ok=True)
         kept = [tag for tag in reversed(tags(run / "checkpoints")) if is_milestone(tag)]
-        words = (*self.python, "pipeline.evaluate", "minimal-pairs", "--pairs", str(pairs))
-        limit = ("--limit", str(self.plan.pairs))
-        milestones = [self._scoring((*words, *limit), tag, scores / f"{tag.name}.json") for tag in kept]
-        return (self._scoring(words, run / "export", scores / "export.json"), *milestones)
-
-    @staticmethod
-    def _scoring(words: tuple[str, ...], model: Path, file: Path) -> Command:
-        return Command(f"minimal pairs {file.stem}", (*words, "--run", str(model), "--out", str(file)), file)
+        models = [(run / "export", self.plan.final_pairs), *((tag, self.plan.pairs) for tag in kept)]
+        words, stage = (*self.python, "pipeline.evaluate", "minimal-pairs", "--pairs", str(pairs)), []
+        for model, count in models:
+            limit = () if count is None else ("--limit", str(count))
+            file = scores / f"{model.name}.json"
+            command = (*words, *limit, "--run", str(model), "--out", str(file))
+            stage.append(Command(f"minimal pairs {file.stem}", command, file))
+        return tuple(stage)
 
 
 def evaluations(run: Path) -> list[Evaluation]:

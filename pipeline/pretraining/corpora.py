@@ -99,7 +99,10 @@ class Corpora:
                     f"--data {directory} holds {manifest.split.replace('_', '-')} documents; train on shards that "
                     f"data_prep made with --split {TRAIN}"
                 )
-            sources = (tuple(sorted(source.items())) for source in manifest.sources)  # names, counts and sizes
+            # A part is known by the kind, number and bytes of its documents; its directory may have been renamed.
+            sources = [
+                tuple(value for name, value in source.items() if name != "directory") for source in manifest.sources
+            ]
             documents = (manifest.documents_digest, *sources) if manifest.split == TRAIN else ()
             if is_trained:
                 trained |= dict.fromkeys(documents, directory)

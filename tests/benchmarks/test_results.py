@@ -20,6 +20,7 @@ PROGRAMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "student/seed_1/student": student.markdown,
     "student/seed_2/student": student.markdown,
     "study/six_corpora/study": study.markdown,
+    "study/twelve_layers/study": study.markdown,
 }
 
 

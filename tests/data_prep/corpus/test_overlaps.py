@@ -1,5 +1,6 @@
 """`shards` leaves out what is similar to held-out documents."""
 
+import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -15,6 +16,7 @@ from data_prep.__main__ import main
 from data_prep.corpus import overlaps, word_runs
 from data_prep.corpus.documents import Document
 from data_prep.corpus.word_runs import read_runs, skeleton
+from data_prep.corpus.work_units import open_corpus
 from data_prep.format import shards
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
@@ -117,12 +119,19 @@ def test_held_out_text_is_clean_by_default(vocabulary_file, tmp_path, capsys):
     manifest = shards.open_shards(tmp_path / "set").manifest
     assert (manifest.counts.documents, manifest.counts.similar_left_out) == (25, 4)
     assert manifest.counts.documents_left_out == 0
+    held, train = (
+        open_corpus(places, split).digest for places, split in (([first], "held_out"), ([first, second], "train"))
+    )
+    digests = f"1 {held} 0\n", f"held_out \ntrain \nheld_out {held}\ntrain {train}\n"
+    expected = [hashlib.sha256(text.encode()).hexdigest() for text in digests]  # which shards of earlier versions have
     main(["verify", str(tmp_path / "set")])
     assert not (tmp_path / "set" / ".units").exists()
     assert shards_of(tmp_path / "set", vocabulary_file, *flags) == lines
     assert "nothing to do" in capsys.readouterr().out
     assert shards_of(tmp_path / "near", vocabulary_file, *flags, "--dedup", "near") == lines
-    counts = shards.open_shards(tmp_path / "near").manifest.counts
+    near = shards.open_shards(tmp_path / "near").manifest
+    assert [near.overlaps_digest, near.compared_digest] == expected
+    counts = near.counts
     assert counts.duplicates_left_out + counts.similar_left_out == 4
     assert shards_of(tmp_path / "all", vocabulary_file, *flags, "--keep-similar") == []
     assert shards.open_shards(tmp_path / "all").manifest.counts.similar_left_out == 0
@@ -152,7 +161,7 @@ def test_validation_text_is_clean_and_apart_from_training(vocabulary_file, tmp_p
     place = corpora.write_documents(tmp_path / "documents", train, 1, held_out, validation)
     kept = {}
     for split in ("train", "validation", "held_out"):
-        flags = ("--documents", place, "--split", split, "--dedup", dedup)
+        flags = ("--documents", place, "--split", split, "--dedup", dedup, *(["--keep-similar"] * (dedup != "none")))
         shards_of(tmp_path / split, vocabulary_file, *flags)
         numbers = {number for row in shards.open_shards(tmp_path / split) for number in row.documents}
         ids = [document.id for document in corpora.read_documents([place], split)]

@@ -49,7 +49,7 @@ class Shards:
 
     def __init__(self, **fields: Any) -> None:
         usual = {"vocabulary_sha256": "v", "max_seq_length": 64, "split": "train", "documents_digest": "d"}
-        usual |= {"sources": [{"directory": "wiki", "documents": 9}]}
+        usual |= {"sources": [{"directory": f"wiki{len(fields)}", "documents": 9}]}
         self.manifest = SimpleNamespace(**usual | fields)
 
     def __len__(self) -> int:
@@ -84,7 +84,11 @@ def test_a_sentence_loss_without_both_labels_is_said_at_the_start(counts, object
         ({"max_seq_length": 32}, {}, "second has rows of 32 tokens, first of 64"),
         ({}, {"split": "held_out", "max_seq_length": 128}, "third has rows of 128 tokens, first of 64"),
         ({"split": "held_out"}, {}, "--data second holds held-out documents"),
-        ({"documents_digest": "f"}, {"documents_digest": "f"}, "--eval-data third holds documents of --data second"),
+        (
+            {"documents_digest": "f"},
+            {"documents_digest": "f", "sources": []},
+            "--eval-data third holds documents of --data second",
+        ),
     ],
 )
 def test_shards_that_do_not_go_together_are_refused(monkeypatch, second, held_out, message):

@@ -219,3 +219,15 @@ def test_time_that_a_step_takes_to_compile_is_not_reserved_for_the_last(make):
     trainer._end_step(60.0)
     trainer._end_step(1.0)
     assert trainer.deadline.reserve == before + 1.25 * 3 * 2.0
+    evaluate = trainer.task.evaluate
+
+    def compiles(*given):
+        with get_progress().during("compilation"):
+            return evaluate(*given)
+
+    trainer.task.evaluate = compiles
+    trainer._evaluate()
+    assert trainer.deadline.reserve == before + 1.25 * 3 * 2.0
+    trainer.task.evaluate = evaluate
+    trainer._evaluate()
+    assert trainer.deadline.reserve > before + 1.25 * 3 * 2.0
