@@ -44,7 +44,7 @@ from pipeline.data.mixture import open_mixture
 from pipeline.finetuning.predictor import Predictor as Model
 from pipeline.finetuning.predictor import open_predictor
 from pipeline.settings.declare import flags_of
-from pipeline.settings.finetune_flags import FinetuneFlags
+from pipeline.settings.finetune_flags import FinetuneFlags, seed_directories
 from pipeline.settings.pretrain_flags import PretrainFlags
 from pipeline.training.metrics_file import last_record
 
@@ -127,7 +127,7 @@ class Run(NamedTuple):
 
     def load(self) -> Model:
         """The model of the run; of several seeds that of the first."""
-        return load(next(iter(sorted(self.path.glob("seed-*"))), self.path))
+        return load(next(iter(seed_directories(self.path, "settings.json")), self.path))
 
 
 @_named(_flags_of_command(PretrainFlags))

@@ -1,6 +1,7 @@
 """Command lines whose mistakes raise `UserError`, for the jobs of data_prep/ and the entry points of pipeline/."""
 
 import argparse
+import collections
 import math
 import os
 import re
@@ -96,9 +97,17 @@ class Parser(argparse.ArgumentParser):
         """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt."""
         words = sys.argv[1:] if args is None else list(args)
         self._check_paths(words)
+        self._refuse_repeated(words)
         result = super().parse_known_args(words, namespace)
         environment.begin_work()
         return result
+
+    def _refuse_repeated(self, words: Sequence[str]) -> None:
+        """Refuses a flag of several values that is given twice: argparse would keep the last ones only."""
+        times = collections.Counter(word.partition("=")[0] for word in words if word.startswith("--"))
+        for flag, action in self._option_string_actions.items():
+            if times[flag] > 1 and action.nargs == "+" and not isinstance(action, argparse._ExtendAction):
+                raise UserError(f"{flag} is given {times[flag]} times; give all of its values after one {flag}")
 
     def _check_paths(self, words: Sequence[str]) -> None:
         """Refuses an empty path, which would be the current directory, and a URL, which would be a local name."""

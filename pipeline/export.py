@@ -13,6 +13,7 @@ from pathlib import Path
 
 from common.command_line import Parser, entry_point, positive
 from common.errors import UserError
+from pipeline.settings.finetune_flags import seed_directories
 
 
 def parser() -> Parser:
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
     run, out = args.run.resolve(), args.out.resolve()
     if run.is_relative_to(out) or out.is_relative_to(run / "checkpoints"):
         raise UserError(f"--out {args.out} holds the run or is one of its checkpoints; choose another --out")
-    seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
+    seeds = seed_directories(args.run, "settings.json")
     if seeds and not (args.run / "settings.json").exists():
         raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
 

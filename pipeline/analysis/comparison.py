@@ -14,6 +14,7 @@ from common.files.places import plain_name
 from common.intervals import Interval, bootstrap_interval
 from common.text import markdown_table
 from pipeline.checkpoint.run_directory import RESULTS, ResultsRecord, read_results
+from pipeline.settings.finetune_flags import seed_directories
 from pipeline.tasks.metrics import NOT_ABOVE
 from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Statistic, Task
@@ -56,7 +57,7 @@ def read_run(directory: Path) -> TaskRun:
 
 def member_directories(run: Path) -> list[Path]:
     """The directories of `run` that hold logits: itself, or one for each seed. Raises UserError if there are none."""
-    members = [run] if (run / "logits").is_dir() else sorted(path.parent for path in run.glob("seed-*/logits"))
+    members = [run] if (run / "logits").is_dir() else seed_directories(run, "logits")
     if not members:
         raise UserError(f"{run} holds no logits; name an --output of pipeline.finetune that has ended")
     return members

@@ -23,6 +23,7 @@ from model.albert import ModelWithHead
 from pipeline.checkpoint import pooling
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
+from pipeline.settings.finetune_flags import seed_directories
 from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings, RunSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings
 from pipeline.tasks.own_tasks import Head, task_of
@@ -178,7 +179,8 @@ def _place_of_model(source: Path, flag: str) -> Path:
             raise UserError(f"{flag} {source} is a fine-tuning run without its export; {remedy}")
         return source / "export"  # the best step of a fine-tuned run
     if (source / "results.json").exists():
-        raise UserError(f"{flag} {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")
+        first = next(iter(seed_directories(source, SETTINGS)), source / "seed-0")
+        raise UserError(f"{flag} {source} holds a run of several seeds; name one of them, such as {first}")
     if not any((source / name).exists() for name in (huggingface.CONFIG_FILE, checkpoint.CONFIG_FILE)):
         raise UserError(f"{flag} {source} holds no model; name an exported model, or the --output of a run")
     return source

@@ -158,6 +158,11 @@ class FineTuning(TrainingTask):
                 lines.append("note: some labels differ in capitals only; is each a class of its own?")
             if note := task.kind.note(task.labels):
                 lines.append(f"note: {note}")
+        if task.columns is not None and (cut := getattr(self.features["train"], "cut", 0)):
+            longest = self.settings.max_length
+            lines.append(
+                f"note: {cut:,} texts of train have more than {longest} tokens; what is behind them is not read"
+            )
         return lines
 
     def details(self) -> list[str]:
@@ -183,6 +188,10 @@ class FineTuning(TrainingTask):
         """
         settings, task, output = self.settings, self.task, self.settings.flags.output
         metrics: dict[str, dict[str, float]] = {}
+        if self.control.rank == 0:  # of splits that an earlier command had
+            for old in (*output.glob("logits/*"), *output.glob("submission/*")):
+                if old.name.partition(".")[0] not in self.features:
+                    old.unlink()
         for split in [split for split in self.features if split != "train"]:
             predictions = predict(model, self.features[split], self.control, next(model.parameters()).device)
             self.control.all_or_raise(

@@ -157,7 +157,8 @@ def predict(args: argparse.Namespace) -> Iterator[Rows]:
     """The rows of --input with their predictions."""
     predictor = open_predictor(args.run)
     task = predictor.require_task()
-    columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
+    names = args.text_column, args.second_text_column, args.choice_columns
+    columns = columns_for(task, *names, predictor.may_pair)
     table = read_rows(args.input, columns.text)
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, task.kind.record_names)
@@ -207,7 +208,9 @@ def _refuse_columns(rows: Iterable[Row], names: Sequence[str]) -> None:
         raise UserError(f"the input has a column {taken!r}, as the output will; rename it")
 
 
-def columns_for(task: Task, text: str | None, second_text: str | None, choices: Sequence[str]) -> Columns:
+def columns_for(
+    task: Task, text: str | None, second_text: str | None, choices: Sequence[str], may_pair: bool = False
+) -> Columns:
     """The columns to read: those of the run's training, and in their place those that the command line names.
 
     Raises UserError for a column that the task does not read.
@@ -215,7 +218,7 @@ def columns_for(task: Task, text: str | None, second_text: str | None, choices: 
     columns = task.input_columns
     assert columns is not None
     lacking = "the run was trained without such a column; drop it"
-    if second_text and not columns.second_text:
+    if second_text and not (columns.second_text or may_pair):
         raise UserError(f"--second-text-column: {lacking}")
     if choices and not columns.choices:
         raise UserError(f"--choice-columns: {lacking}")

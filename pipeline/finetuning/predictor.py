@@ -6,7 +6,7 @@ once, over all ranks of a training.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,6 +145,7 @@ class Predictor:
         place: its directory.
         task: what the outputs of its head mean; None if it has no head of a task.
         limits: of the sequences that examples become.
+        may_pair: whether nothing says that its examples are single texts: a published classifier may have read pairs.
     """
 
     source: Path
@@ -153,6 +154,7 @@ class Predictor:
     model: ModelWithHead | AlbertModel
     vocabulary: Vocabulary
     limits: _Limits
+    may_pair: bool = False
 
     def __repr__(self) -> str:
         config, task = self.model.config, "no task" if self.task is None else self.task.name
@@ -178,10 +180,15 @@ class Predictor:
         task = self.require_task()
         columns = task.input_columns
         assert columns is not None
+        given = _list(texts, (str, tuple, list, Mapping))
+        if self.may_pair and any(len(text) == 2 for text in given if isinstance(text, tuple | list)):
+            columns = replace(columns, second_text="text_pair")
         of_texts = [name for name in (columns.text, columns.second_text) if name is not None]
         rows: list[dict[str, Any]] = []
-        for text in _list(texts, (str, tuple, list, Mapping)):
+        for text in given:
             values = [text] if isinstance(text, str) else text
+            if not isinstance(text, Mapping) and len(values) > len(of_texts):
+                raise UserError(f"{text!r:.60} has {len(values)} texts, and the task {len(of_texts)}; give as many")
             rows.append(dict(text) if isinstance(text, Mapping) else dict(zip(of_texts, values)))
         if not rows:
             return []
@@ -290,7 +297,8 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
     limits = check_as(settings.hyperparameters if settings else {}, _Limits, place, _REMEDY, extra="ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)
-    return Predictor(source, place, task, model.to(device, dtype), weights.vocabulary, limits)
+    may_pair = settings is None and task is not None and task.columns is not None and task.kind.has_second_text
+    return Predictor(source, place, task, model.to(device, dtype), weights.vocabulary, limits, may_pair)
 
 
 def _dtype(precision: str | None, device: torch.device) -> torch.dtype:

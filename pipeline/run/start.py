@@ -18,7 +18,7 @@ from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import fill_weights
-from pipeline.checkpoint.run_directory import RESULTS
+from pipeline.checkpoint.run_directory import RESULTS, read_results
 from pipeline.checkpoint.save_and_load import load_latest
 from pipeline.distributed import launcher, progress
 from pipeline.distributed.control import ControlGroup
@@ -68,8 +68,10 @@ def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
 
 def is_finished(flags: RunFlags, tasks: Sequence[TrainingTask]) -> bool:
     """Whether nothing is left to do."""
-    is_summarised = not _has_seeds(flags, tasks) or (flags.output / RESULTS).exists()
-    return is_summarised and all(task.is_done for task in tasks)
+    summary = flags.output / RESULTS
+    if _has_seeds(flags, tasks) and not (summary.exists() and len(read_results(summary).seeds or ()) == len(tasks)):
+        return False
+    return all(task.is_done for task in tasks)
 
 
 def _has_seeds(flags: RunFlags, tasks: Sequence[TrainingTask]) -> bool:

@@ -176,6 +176,11 @@ def parser() -> Parser:
     )
 
 
+def seed_directories(output: Path, file: str) -> list[Path]:
+    """The directories of a run's seeds that have `file`, ordered by the seed."""
+    return sorted((path.parent for path in output.glob(f"seed-*/{file}")), key=lambda path: (len(path.name), path.name))
+
+
 def parse(words: Sequence[str]) -> FinetuneFlags:
     """Parses the command line, and that of the run in --output if `words` name no task.
 
@@ -183,9 +188,9 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
     """
     words = declare.with_file(FinetuneFlags, words)
     if declare.value_in(words, "--task") is None and (output := declare.value_in(words, "--output")) is not None:
-        runs = [Path(output), *sorted(Path(output).glob("seed-*"))]
-        if begun := next((run / "config.yaml" for run in runs if (run / "config.yaml").exists()), None):
-            words = declare.with_file(FinetuneFlags, words, begun)
+        place, name = Path(output), "config.yaml"
+        if begun := [place] if (place / name).exists() else seed_directories(place, name):
+            words = declare.with_file(FinetuneFlags, words, begun[0] / name)
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
     if flags.steps is not None and flags.epochs is not None:
         raise UserError("--steps and --epochs both say how long to train; drop one")

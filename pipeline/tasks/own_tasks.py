@@ -87,7 +87,9 @@ class Head:
     @property
     def labels(self) -> tuple[str, ...] | None:
         """The names of the head's outputs, in their order."""
-        return None if self.id2label is None else tuple(map(str, self.id2label.values()))
+        # By number: an object of JSON has no order, and a program may have sorted its keys as texts.
+        given = sorted((self.id2label or {}).items(), key=lambda item: int(item[0]))
+        return None if self.id2label is None else tuple(str(name) for _, name in given)
 
 
 def read(data: OwnData) -> tuple[Task, Splits]:
@@ -132,7 +134,7 @@ def _files_in(directory: Path) -> dict[str, Path]:
     if not directory.is_dir() or (directory / "dataset_dict.json").exists():
         return {}
     files = [path for path in sorted(directory.iterdir()) if path.suffix.lower() in READERS and path.is_file()]
-    ours = {path.name: SPLIT_NAMES[path.stem] for path in files if path.stem in SPLIT_NAMES}
+    ours = {path.name: SPLIT_NAMES[stem] for path in files if (stem := path.stem.lower()) in SPLIT_NAMES}
     named = unique_splits(ours, str(directory))
     return {split: directory / named[split] for split in SPLIT_NAMES if split in named and "train" in named}
 

@@ -73,6 +73,18 @@ def test_numbers_are_read_within_their_bounds(read, at_bounds, outside):
             read(text)
 
 
+def test_a_flag_of_several_values_that_is_given_twice_is_refused() -> None:
+    """argparse would keep the last values only."""
+    parser = Parser(prog="x")
+    parser.add_argument("--where", nargs="+")
+    parser.add_argument("--keep-at", nargs="+", action="extend")
+    parser.add_argument("--steps")
+    assert parser.parse_all(["--where", "a", "b", "--keep-at", "1", "--keep-at", "2"]).keep_at == ["1", "2"]
+    assert parser.parse_all(["--steps", "1", "--steps", "2"]).steps == "2"
+    with pytest.raises(UserError, match="--where is given 2 times; give all of its values after one --where"):
+        parser.parse_all(["--where", "a", "--steps", "1", "--where=b"])
+
+
 def test_a_flag_is_near_another_by_its_letters_and_not_by_its_dashes() -> None:
     parser = Parser(prog="x")
     parser.add_argument("--nodes")

@@ -47,6 +47,7 @@ class ExampleRow:
     Attributes:
         label: the value in the column of labels; None if it is missing, or labels are ignored.
         has_label: whether there is such a column, and it is read.
+        lacks_label: whether other rows have a label, and this one has not even an empty one.
     """
 
     def __init__(self, table: Table, index: int, columns: Columns, labelling: Labelling = "required") -> None:
@@ -55,6 +56,7 @@ class ExampleRow:
         self.id, self.columns = str(index) if table.ids is None else table.ids[index], columns
         self.label = None if labelling == "ignored" else self._row.get(columns.label)
         self.has_label = labelling != "ignored" and columns.label in table.columns
+        self.lacks_label = self.has_label and columns.label not in self._row
 
     def mistake(self, text: str) -> UserError:
         """The error that names the place of the row."""

@@ -135,13 +135,16 @@ def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Ta
 def _has_quotes(text: str) -> bool:
     """Whether the quotes in a TSV hold cells together, as spreadsheet programs write them, and are not plain text.
 
-    Then a reader that follows the quotes comes to the end, and finds as many cells in each row.
+    Then a reader that follows the quotes comes to the end, and finds as many cells in each row. If it joins lines that
+    have as many cells each without it, the quotes are those of a speech of several lines.
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True)
     try:
-        return len({len(cells) for cells in rows if cells}) <= 1
+        cells = [len(cells) for cells in rows if cells]
     except csv.Error:
         return False
+    tabs = [line.count("\t") for line in text.split("\n") if line.strip("\r")]
+    return len(set(cells)) <= 1 and (len(set(tabs)) > 1 or len(tabs) == len(cells))
 
 
 def _parquet(path: Path, wanted: Sequence[str | None] | None = None) -> Table:

@@ -108,6 +108,8 @@ class AnswersById(dict[str, Answers]):
     def aligned(self, like: Self) -> Self:
         if self.keys() != like.keys():
             raise ValueError("the questions are not the same")
+        if any(self[question].gold != given.gold for question, given in like.items()):
+            raise ValueError("the accepted answers differ")
         return type(self)({question: self[question] for question in like})
 
     @property

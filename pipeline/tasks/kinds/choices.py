@@ -149,7 +149,10 @@ def _right_option(row: ExampleRow, labels: Sequence[str]) -> int | None:
     name, count = row.name_of(row.label), len(labels)
     if name is None:
         return None
-    for names in (list(map(name_of, labels)), list(map(str, range(count))), list(string.ascii_uppercase[:count])):
+    columns, numbers = [str(name_of(label)) for label in labels], list(map(str, range(count)))
+    if all(column.isdecimal() for column in columns):
+        numbers = columns  # such as 1 to 4, beside which a number from 0 could mean either
+    for names in (columns, numbers, list(string.ascii_uppercase[:count])):
         if name in names:
             return names.index(name)
     known = f"{', '.join(map(repr, labels))}, nor a number from 0 to {count - 1}, nor a letter"

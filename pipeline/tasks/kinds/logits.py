@@ -91,7 +91,7 @@ class Logits:
         return np.repeat(starts[examples] - begins, lengths) + np.arange(lengths.sum())
 
     def aligned(self, like: Self) -> Self:
-        """The same in the order of `like`. Raises ValueError if the examples or their numbers of tokens differ."""
+        """The same in the order of `like`. Raises ValueError if examples, labels or numbers of tokens differ."""
         numbers = {name: number for number, name in enumerate(self.ids.tolist())}
         if numbers.keys() != set(like.ids.tolist()):
             raise ValueError(f"{len(self)} examples are not the {len(like)} of the other run")
@@ -100,6 +100,9 @@ class Logits:
         moved = {name: array[rows if name in ("logits", "labels") else order] for name, array in self.arrays().items()}
         if not np.array_equal(moved.get("lengths"), like.lengths):  # type: ignore[arg-type]
             raise ValueError("the numbers of tokens differ")
+        labels = moved.get("labels")
+        if labels is not None and like.labels is not None and not np.array_equal(labels, like.labels, equal_nan=True):
+            raise ValueError("the labels of the examples differ")
         return dataclasses.replace(self, **moved)
 
     def save(self, path: Path) -> None:

@@ -257,6 +257,8 @@ class Spans(Kind):
         columns = row.columns
         assert columns.second_text is not None
         passage = row.text(columns.second_text)
+        if row.lacks_label:
+            raise row.mistake(f"it has no {columns.label!r}, as other rows have; leave it empty if there is no answer")
         answers = tuple(_accepted(row, passage)) if row.has_label else ()
         return Question(row.id, row.text(columns.text), passage, answers, row.has_label)
 

@@ -71,9 +71,11 @@ class TextFeatures:
 
     Attributes:
         options: (K,) if a sample has K sequences; empty if it has one.
+        cut: how many sequences are longer than `max_length`.
     """
 
     options: tuple[int, ...] = ()
+    cut = 0
 
     def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[TextExample], max_length: int) -> None:
         """Cuts sequences of more than `max_length` tokens at the end of the longer text."""
@@ -84,7 +86,7 @@ class TextFeatures:
         if examples[0].second is not None:
             self._second = EncodedTexts(vocabulary, [example.second or "" for example in examples])
             lengths = lengths + self._second.lengths + 1
-        self.lengths = np.minimum(lengths, max_length)
+        self.lengths, self.cut = np.minimum(lengths, max_length), int((lengths > max_length).sum())
 
     def describe(self, task: Task, examples: Sequence[Any]) -> None:
         """Keeps the ids and the labels of the examples."""

@@ -53,7 +53,7 @@ def answers(run, split, right, wrong, null_score=None):
     """Adds answers to SQuAD to a run, of which the first `right` are right."""
     (run / "logits").mkdir(exist_ok=True)
     given = {
-        str(number): Answers((Span("a cat", 0, 5, -0.5),), null_score, ("cat",) if number < right else ("dog",))
+        str(number): Answers((Span("a cat" if number < right else "a dog", 0, 5, -0.5),), null_score, ("cat",))
         for number in range(right + wrong)
     }
     AnswersById(given).save(run / "logits" / f"{split}.json")

@@ -75,6 +75,8 @@ def place(corpus, tmp_path_factory):
         ]),
         Start(words(found, "classification", again), stop_at=6),
         Start(["--output", str(found.runs / "stopped")]),
+        Start([*words(found, "classification", found.runs / "fewer"), "--seeds", "2", *more["classification"]]),
+        Start([*words(found, "classification", found.runs / "fewer"), "--seeds", "1"]),
     ]  # fmt: skip
     (root / "starts.json").write_text(json.dumps(starts))
     run(sys.executable, "-m", "tests.pipeline.workers.finetune_tasks", root / "starts.json")
@@ -136,6 +138,16 @@ def test_a_stopped_run_goes_on_from_its_directory_alone(place):
     assert results(stopped)["metrics"] == results(whole)["metrics"]
     first, second = (Logits.load(directory / "logits" / "dev.npz") for directory in (whole, stopped))
     np.testing.assert_array_equal(first.logits, second.logits)
+
+
+def test_what_a_later_command_does_not_have_is_gone(place):
+    """Of the seeds in the summary, and of the predictions of a test file."""
+    again = place.runs / "fewer"
+    assert [seed["directory"] for seed in results(again)["seeds"]] == ["seed-0"]
+    for seed, splits in (("seed-0", {"dev"}), ("seed-1", {"dev", "test"})):
+        for directory in ("logits", "submission"):
+            assert {path.name.partition(".")[0] for path in (again / seed / directory).iterdir()} <= splits
+        assert (again / seed / "logits" / "test.npz").exists() is ("test" in splits)
 
 
 def test_runs_are_compared(place, capsys):

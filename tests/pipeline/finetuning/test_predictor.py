@@ -1,5 +1,6 @@
 """Models that were not trained here predict as `transformers` does, from a directory or from the hub."""
 
+import json
 import os
 import subprocess
 import sys
@@ -71,6 +72,22 @@ def test_the_class_of_a_published_model_tells_its_task(tmp_path):
     (row,) = open_predictor(published).predict([{"tokens": TEXTS[2].split()}])
     best = logits_of(published, "TokenClassification", TEXTS[2]).argmax(dim=1).tolist()
     assert row["prediction"] == [f"LABEL_{best[place]}" for place in (1, 2, 3, 4)]
+
+
+def test_labels_are_those_of_their_numbers_and_a_published_classifier_may_read_pairs(tmp_path):
+    labels = {str(number): f"label {number}" for number in range(11)}
+    place = publish(tmp_path / "m", "SequenceClassification", id2label=labels)
+    config = json.loads((place / "config.json").read_text())
+    sorted_as_texts = config | {"id2label": dict(sorted(labels.items()))}  # 10 before 2
+    (place / "config.json").write_text(json.dumps(sorted_as_texts))
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(place).eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(place)("abc de", "bad", return_tensors="pt")
+    with torch.no_grad():
+        best = int(model(**tokens).logits.argmax())
+    (found,) = open_predictor(place).predict([("abc de", "bad")])
+    assert found["prediction"] == f"label {best}"
+    with pytest.raises(UserError, match="has 3 texts, and the task 1; give as many"):
+        open_predictor(place).predict([("a", "b", "c")])
 
 
 def test_a_published_model_without_a_task(tmp_path):

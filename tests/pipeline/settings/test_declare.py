@@ -49,7 +49,6 @@ def parse(*words):
         ("--switch off", "switch", "off"),
         ("--exact-sums", "exact", True),
         ("--exact-sums false", "exact", False),
-        ("--data a b --data c", "data", ("c",)),
         ("--names a b --names c", "names", ("a", "b", "c")),
         ("--local_rank 3", "steps", 10),
     ],

@@ -54,11 +54,12 @@ def test_a_directory_and_its_splits(tmp_path):
     columns = {"text": TEXTS, "label": ["x", "y", "x", "y"]}
     for name in ("train.csv", "validation.jsonl", "test.parquet"):
         own_files.write(tmp_path / name, columns)
+    (tmp_path / "validation.jsonl").rename(tmp_path / "Validation.jsonl")
     (tmp_path / "notes.txt").write_text("of a person")
     _, splits = read("--task", "classification", "--data", tmp_path)
     assert {split: len(examples) for split, examples in splits.items()} == {"train": 4, "dev": 4, "test": 4}
     own_files.write(tmp_path / "dev.csv", columns)
-    with pytest.raises(UserError, match=r"has dev\.csv and validation\.jsonl, and both are the split dev; keep one"):
+    with pytest.raises(UserError, match=r"has Validation\.jsonl and dev\.csv, and both are the split dev; keep one"):
         read("--task", "classification", "--data", tmp_path)
 
 
@@ -180,8 +181,21 @@ def test_the_answers_of_a_row(tmp_path, given, found):
     assert [splits[split][0].label for split in ("train", "dev", "test")] == [found, found, None]
 
 
+def test_a_question_without_the_key_of_the_answer_is_a_mistake(tmp_path):
+    """A typo in one row would make the task one with questions that have no answer."""
+    name, columns = answered({"answer": "art"})
+    files(tmp_path, columns, ending="jsonl")
+    train = tmp_path / "train.jsonl"
+    row = json.loads(train.read_text())
+    typo = {("answers" if key == "answer" else key): value for key, value in row.items()}
+    train.write_text(f"{json.dumps(row)}\n{json.dumps(typo)}\n")
+    with pytest.raises(UserError, match="line 2: it has no 'answer', as other rows have; leave it empty"):
+        read("--task", name, "--train-file", train)
+
+
 GOOD = {"text": TEXTS, "label": ["x", "y", "x", "y"]}
 TAGS = {"tokens": [["a", "b"], ["c"]], "tags": [["O", "B-X"], ["O"]]}
+NUMBERED = {"text": TEXTS, **{str(number): TEXTS for number in (1, 2, 3)}, "label": ["3", "1", "2", "0"]}
 CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0, 1]}
 
 
@@ -228,6 +242,8 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ),
         ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, 2]}, None,
          "line 2: the right choice '2' is none of '0', '1', nor a number from 0 to 1, nor"),
+        # Beside a column 1, the number 1 could be that column's or that of the second one.
+        ("multiple-choice --choice-columns 1 2 3", NUMBERED, None, "line 4: the right choice '0' is none of '1'"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):

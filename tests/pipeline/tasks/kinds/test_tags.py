@@ -134,7 +134,7 @@ def test_the_metrics_by_hand():
 
 def test_the_order_of_texts_and_the_file(tmp_path):
     logits = logits_of(FOUND)
-    turned = logits.aligned(logits_of(FOUND[::-1], ids=["2", "1", "0"]))
+    turned = logits.aligned(logits_of(FOUND[::-1], TRUE[::-1], ids=["2", "1", "0"]))
     assert turned.lengths.tolist() == [6, 2, 4]
     assert turned.labels.tolist()[-4:] == logits.labels.tolist()[:4]
     assert turned.predictions().tolist()[:6] == logits.predictions().tolist()[-6:]
