@@ -1,5 +1,6 @@
 """Reads a task's data from `--data`: official files, otherwise a data set of the library `datasets`."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from common.errors import UserError
 from common.files.places import plain_name
 from data_prep.sources.opening import check_regular
 from pipeline.tasks.task import Splits, Task, TaskFiles
+
+HELD_OUT = frozenset(["dev", "val", "valid", "validation", "test", "eval", "evaluation", "heldout", "held"])
 
 
 def read(task: Task, data: str) -> Splits:
@@ -67,6 +70,11 @@ def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
     return splits
 
 
+def _is_held_out(file: Path) -> bool:
+    """Whether a file's name says that it is none to train on: the library takes all files for "train" if none is."""
+    return not HELD_OUT.isdisjoint(re.split(r"[^a-z]+", file.stem.lower()))
+
+
 def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:
     """The splits of a data set by name (`datasets.DatasetDict`). Raises UserError, with the library's reason.
 
@@ -88,7 +96,12 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
         if (Path(name) / "state.json").exists():  # `save_to_disk` of one split
             return {"train": datasets.load_from_disk(name).with_format(None)}
         if Path(name).exists():
-            return datasets.load_dataset(name)
+            dataset = datasets.load_dataset(name)
+            if dataset.keys() == {"train"} and (
+                other := next(filter(_is_held_out, sorted(Path(name).iterdir())), None)
+            ):
+                raise UserError(f"--data {name}: {other.name} would be trained on; name the files train, dev and test")
+            return dataset
         return load(datasets.get_dataset_config_names(name))
     except UserError:
         raise
