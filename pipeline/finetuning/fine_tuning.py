@@ -188,10 +188,10 @@ class FineTuning(TrainingTask):
         """
         settings, task, output = self.settings, self.task, self.settings.flags.output
         metrics: dict[str, dict[str, float]] = {}
-        if self.control.rank == 0:  # of splits that an earlier command had
-            for old in (*output.glob("logits/*"), *output.glob("submission/*")):
-                if old.name.partition(".")[0] not in self.features:
-                    old.unlink()
+        for old in output.glob(f"logits/*{task.kind.ending}") if self.control.rank == 0 else ():
+            if old.stem not in self.features:  # of a file that an earlier command had
+                old.unlink()
+                (output / "submission" / f"{old.stem}.jsonl").unlink(missing_ok=True)
         for split in [split for split in self.features if split != "train"]:
             predictions = predict(model, self.features[split], self.control, next(model.parameters()).device)
             self.control.all_or_raise(
