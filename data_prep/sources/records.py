@@ -41,7 +41,7 @@ class Condition(NamedTuple):
         """Reads an argument of --where. Raises ValueError, or UserError for one that compares nothing."""
         if (match := re.fullmatch(r"([^<>=]+)(>=|<=|==)(.+)", text)) is None:
             raise UserError(f"--where {text} is no condition; give FIELD>=X, FIELD<=X or FIELD==X in quotation marks")
-        if re.search(r"^=|[<>=]=", match[3]):
+        if re.search(r"^=|[<>=]=[^=]", match[3]):
             raise UserError(
                 f"--where {text} holds two conditions; give each in quotation marks of its own: --where A B"
             )

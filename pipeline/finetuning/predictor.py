@@ -181,7 +181,10 @@ class Predictor:
         columns = task.input_columns
         assert columns is not None
         given = _list(texts, (str, tuple, list, Mapping))
-        if self.may_pair and any(len(text) == 2 for text in given if isinstance(text, tuple | list)):
+        if self.may_pair and any(
+            "text_pair" in text if isinstance(text, Mapping) else len(text) == 2 and not isinstance(text, str)
+            for text in given
+        ):
             columns = replace(columns, second_text="text_pair")
         of_texts = [name for name in (columns.text, columns.second_text) if name is not None]
         rows: list[dict[str, Any]] = []
@@ -297,7 +300,8 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
     limits = check_as(settings.hyperparameters if settings else {}, _Limits, place, _REMEDY, extra="ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)
-    may_pair = settings is None and task is not None and task.columns is not None and task.kind.has_second_text
+    columns = None if settings is not None or task is None else task.columns
+    may_pair = columns is not None and columns.second_text is None and task is not None and task.kind.has_second_text
     return Predictor(source, place, task, model.to(device, dtype), weights.vocabulary, limits, may_pair)
 
 

@@ -69,8 +69,10 @@ def check(flags: RunFlags, tasks: Sequence[TrainingTask]) -> dict[str, str]:
 def is_finished(flags: RunFlags, tasks: Sequence[TrainingTask]) -> bool:
     """Whether nothing is left to do."""
     summary = flags.output / RESULTS
-    if _has_seeds(flags, tasks) and not (summary.exists() and len(read_results(summary).seeds or ()) == len(tasks)):
-        return False
+    if _has_seeds(flags, tasks):
+        seeds: list[Any] = (read_results(summary).seeds if summary.exists() else None) or []
+        if [seed.get("seed") for seed in seeds] != [task.settings.flags.seed for task in tasks]:
+            return False
     return all(task.is_done for task in tasks)
 
 

@@ -87,9 +87,12 @@ class Head:
     @property
     def labels(self) -> tuple[str, ...] | None:
         """The names of the head's outputs, in their order."""
+        if self.id2label is None:
+            return None
+        names = {str(number): str(name) for number, name in self.id2label.items()}
         # By number: an object of JSON has no order, and a program may have sorted its keys as texts.
-        given = sorted((self.id2label or {}).items(), key=lambda item: int(item[0]))
-        return None if self.id2label is None else tuple(str(name) for _, name in given)
+        order = sorted(names, key=int) if all(number.isdecimal() for number in names) else names
+        return tuple(names[number] for number in order)
 
 
 def read(data: OwnData) -> tuple[Task, Splits]:

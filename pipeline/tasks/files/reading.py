@@ -1,5 +1,6 @@
 """Reads a task's data from `--data`: official files, otherwise a data set of the library `datasets`."""
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -70,9 +71,9 @@ def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
     return splits
 
 
-def _is_held_out(file: Path) -> bool:
-    """Whether a file's name says that it is none to train on: the library takes all files for "train" if none is."""
-    return not HELD_OUT.isdisjoint(re.split(r"[^a-z]+", file.stem.lower()))
+def _is_held_out(file: str) -> bool:
+    """Whether a path's names say that it is none to train on: the library takes all files for "train" if none is."""
+    return not HELD_OUT.isdisjoint(re.split(r"[^a-z]+", os.path.splitext(file)[0].lower()))
 
 
 def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:
@@ -96,12 +97,11 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
         if (Path(name) / "state.json").exists():  # `save_to_disk` of one split
             return {"train": datasets.load_from_disk(name).with_format(None)}
         if Path(name).exists():
-            dataset = datasets.load_dataset(name)
-            if dataset.keys() == {"train"} and (
-                other := next(filter(_is_held_out, sorted(Path(name).iterdir())), None)
-            ):
-                raise UserError(f"--data {name}: {other.name} would be trained on; name the files train, dev and test")
-            return dataset
+            files = datasets.load_dataset_builder(name).config.data_files or {}
+            taken = [os.path.relpath(file, os.path.realpath(name)) for file in files.get("train", ())]
+            if files.keys() == {"train"} and (other := next(filter(_is_held_out, taken), None)):
+                raise UserError(f"--data {name}: {other} would be trained on; name the files train, dev and test")
+            return datasets.load_dataset(name)
         return load(datasets.get_dataset_config_names(name))
     except UserError:
         raise

@@ -143,8 +143,9 @@ def _has_quotes(text: str) -> bool:
         cells = [len(cells) for cells in rows if cells]
     except csv.Error:
         return False
-    tabs = [line.count("\t") for line in text.split("\n") if line.strip("\r")]
-    return len(set(cells)) <= 1 and (len(set(tabs)) > 1 or len(tabs) == len(cells))
+    tabs = [line.count("\t") for line in re.split(r"\r\n?|\n", text) if line]
+    joins_whole_rows = len(tabs) > len(cells) and set(tabs) == {tabs[0]} != {0}
+    return len(set(cells)) <= 1 and not joins_whole_rows
 
 
 def _parquet(path: Path, wanted: Sequence[str | None] | None = None) -> Table:

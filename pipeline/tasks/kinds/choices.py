@@ -150,10 +150,11 @@ def _right_option(row: ExampleRow, labels: Sequence[str]) -> int | None:
     if name is None:
         return None
     columns, numbers = [str(name_of(label)) for label in labels], list(map(str, range(count)))
-    if all(column.isdecimal() for column in columns):
+    if columns != numbers and not set(columns).isdisjoint(numbers):
         numbers = columns  # such as 1 to 4, beside which a number from 0 could mean either
     for names in (columns, numbers, list(string.ascii_uppercase[:count])):
         if name in names:
             return names.index(name)
-    known = f"{', '.join(map(repr, labels))}, nor a number from 0 to {count - 1}, nor a letter"
+    number = "" if numbers is columns else f"nor a number from 0 to {count - 1}, "
+    known = f"{', '.join(map(repr, labels))}, {number}nor a letter"
     raise row.mistake(f"the right choice {name!r:.80} is none of {known}; correct it")

@@ -120,6 +120,7 @@ def test_a_number_is_asked_of_numbers_only_and_true_is_that_of_json(condition: s
 def test_a_condition_of_another_form_is_refused() -> None:
     with pytest.raises(UserError, match="give FIELD>=X"):
         Condition.parse("score>3")
+    assert Condition.parse("id==YWJjZA==").value == "YWJjZA=="
     for two in ("score>=3 and lang==en", "score===3"):
         with pytest.raises(UserError, match="holds two conditions; give each in quotation marks of its own"):
             Condition.parse(two)

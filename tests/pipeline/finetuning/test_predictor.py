@@ -84,8 +84,8 @@ def test_labels_are_those_of_their_numbers_and_a_published_classifier_may_read_p
     tokens = transformers.AutoTokenizer.from_pretrained(place)("abc de", "bad", return_tensors="pt")
     with torch.no_grad():
         best = int(model(**tokens).logits.argmax())
-    (found,) = open_predictor(place).predict([("abc de", "bad")])
-    assert found["prediction"] == f"label {best}"
+    found = open_predictor(place).predict([("abc de", "bad"), {"text": "abc de", "text_pair": "bad"}])
+    assert [each["prediction"] for each in found] == [f"label {best}"] * 2
     with pytest.raises(UserError, match="has 3 texts, and the task 1; give as many"):
         open_predictor(place).predict([("a", "b", "c")])
 

@@ -74,7 +74,7 @@ def test_a_data_set_of_the_library(tmp_path):
     assert set(splits) == {"train"}  # one split is the training split
 
 
-@pytest.mark.parametrize("name", ["reviews_heldout.csv", "My-Dev.csv", "latest.csv"])
+@pytest.mark.parametrize("name", ["reviews_heldout.csv", "data/My-Dev.csv", "latest.csv"])
 def test_files_to_choose_or_report_on_are_not_trained_on(tmp_path, name):
     """`datasets` takes all files of a directory as "train" if the name of none says train."""
     for file in ("reviews.csv", name):
@@ -256,7 +256,8 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, 2]}, None,
          "line 2: the right choice '2' is none of '0', '1', nor a number from 0 to 1, nor"),
         # Beside a column 1, the number 1 could be that column's or that of the second one.
-        ("multiple-choice --choice-columns 1 2 3", NUMBERED, None, "line 4: the right choice '0' is none of '1'"),
+        ("multiple-choice --choice-columns 1 2 3", NUMBERED, None,
+         "line 4: the right choice '0' is none of '1', '2', '3', nor a letter"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):

@@ -40,6 +40,8 @@ def test_places_of_other_files(tmp_path):
         ("a.tsv", 'text\tlabel\n"I" am.\tx\n"b\ty\nc"\ty\n', ['"I" am.', '"b', 'c"']),  # no cell is quoted
         ("a.tsv", 'text\tlabel\r\n"say ""I"""\tx\r\n"b\tc"\ty\r\n"c\n"\ty\r\n', ['say "I"', "b\tc", "c\n"]),
         ("a.tsv", 'text\tlabel\nA\tx\n"B.\ty\nC."\ty\n', ["A", '"B.', 'C."']),  # a speech of two rows
+        ("a.tsv", 'text\n"a\nb"\nc\n', ["a\nb", "c"]),
+        ("a.tsv", 'text\tlabel\r"a b"\tx\rc\ty\r', ["a b", "c"]),
         ("a.tsv", "text\tlabel\na\u2028\x85b\tx\n", ["a\u2028\x85b"]),
         ("a.csv", '\ufefftext;label\n"a;b";x\nc,d;y\n', ["a;b", "c,d"]),
         ("a.csv", '"text, or not";label;text\na;x;b\n', ["b"]),
