@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -158,11 +158,9 @@ class FineTuning(TrainingTask):
                 lines.append("note: some labels differ in capitals only; is each a class of its own?")
             if note := task.kind.note(task.labels):
                 lines.append(f"note: {note}")
-        if task.columns is not None and (cut := getattr(self.features["train"], "cut", 0)):
+        if cut := self.features["train"].cut:
             longest = self.settings.max_length
-            lines.append(
-                f"note: {cut:,} texts of train have more than {longest} tokens; what is behind them is not read"
-            )
+            lines.append(f"note: {cut:,} examples of train have more than {longest} tokens; the rest is not read")
         return lines
 
     def details(self) -> list[str]:
@@ -188,16 +186,17 @@ class FineTuning(TrainingTask):
         """
         settings, task, output = self.settings, self.task, self.settings.flags.output
         metrics: dict[str, dict[str, float]] = {}
-        for old in output.glob(f"logits/*{task.kind.ending}") if self.control.rank == 0 else ():
-            if old.stem not in self.features:  # of a file that an earlier command had
-                old.unlink()
-                (output / "submission" / f"{old.stem}.jsonl").unlink(missing_ok=True)
+
+        def failed(reason: str) -> UserError:
+            return UserError(f"the predictions of {output} were not written: {reason}; {_WRITE_AGAIN}")
+
+        self.control.on_rank_0(functools.partial(_remove_others, task, self.features, output), (OSError,), failed)
         for split in [split for split in self.features if split != "train"]:
             predictions = predict(model, self.features[split], self.control, next(model.parameters()).device)
             self.control.all_or_raise(
                 functools.partial(_write_split, task, split, predictions, output),
                 (OSError, UserError),
-                lambda reason: UserError(f"the predictions of {output} were not written: {reason}; {_WRITE_AGAIN}"),
+                failed,
             )
             if predictions is not None and (of_split := task.kind.metrics(task, predictions)):
                 metrics[split] = of_split
@@ -291,6 +290,14 @@ class FineTuning(TrainingTask):
 def _how_to_predict(run: Path) -> str:
     """The command that predicts with a fine-tuned run, for people."""
     return f"to predict: python -m pipeline.predict --run {run} --input FILE --out predicted.jsonl"
+
+
+def _remove_others(task: Task, splits: Collection[str], output: Path) -> None:
+    """Removes the predictions of splits that only an earlier command had."""
+    for old in output.glob(f"logits/*{task.kind.ending}"):
+        if old.stem not in splits:
+            old.unlink()
+            (output / "submission" / f"{old.stem}.jsonl").unlink(missing_ok=True)
 
 
 def _write_split(task: Task, split: str, predictions: Any | None, output: Path) -> None:

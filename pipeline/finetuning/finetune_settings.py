@@ -13,7 +13,7 @@ from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning.fine_tuning import Examples, FineTuning, digest
-from pipeline.settings.finetune_flags import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags
+from pipeline.settings.finetune_flags import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags, seed_directories
 from pipeline.settings.run_settings import FinetuneSettings
 from pipeline.tasks import own_tasks
 from pipeline.tasks.files import reading
@@ -50,7 +50,7 @@ def _check_form(flags: FinetuneFlags) -> None:
     """Raises UserError if --output holds a run of one seed and --seeds is given, or the other way round."""
     if (flags.output / "settings.json").exists() and flags.seeds is not None:
         raise UserError(f"{flags.output} holds a run of one seed; leave --seeds out, or choose another --output")
-    if any(flags.output.glob("seed-*/settings.json")) and flags.seeds is None:
+    if seed_directories(flags.output, "settings.json") and flags.seeds is None:
         raise UserError(f"{flags.output} holds runs of several seeds; give --seeds, or choose another --output")
 
 

@@ -47,10 +47,11 @@ class Features(Protocol):
     """The samples of one split, `examples` examples as inputs of the model, and the tokens of each, int64 (samples,).
 
     A sample is the unit that is sampled, trained on and counted: a text or pair, a window of a passage, or a question
-    with options.
+    with options. Of `cut` examples a part is not read, because they are too long.
     """
 
     examples: int
+    cut: int
     lengths: NDArray[np.int64]
 
     def batch(self, samples: Sequence[int], training: bool) -> Any:

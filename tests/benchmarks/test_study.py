@@ -11,7 +11,7 @@ import pytest
 from benchmarks.shared import commands
 from benchmarks.study import __main__ as study
 from benchmarks.study import finetune, page, text, training
-from benchmarks.study.plan import CPU, GPU, SMALL, Choice
+from benchmarks.study.plan import CPU, DEEP, GPU, SMALL, Choice
 from benchmarks.study.training import Evaluation, tokens_a_second
 from pipeline.engine import deepspeed_config
 from pipeline.engine.hardware import Hardware
@@ -109,6 +109,13 @@ def test_the_table_of_the_probe_says_when_context_began_to_help():
         ["not finite", "", "10"],
         ["not finite", "", "not reached"],
     ]
+
+
+@pytest.mark.parametrize(("plan", "limits"), [(DEEP, ["--limit", "100"]), (GPU, [])])
+def test_the_final_model_is_scored_on_as_many_pairs_as_the_plan_says(tmp_path, plan, limits):
+    (scoring,) = training.Training(plan, (), tmp_path, ("python",), ("python",)).minimal_pairs(tmp_path / "pairs.jsonl")
+    words = [*limits, "--run", str(tmp_path / "pretrain" / "export")]
+    assert list(scoring.argv[scoring.argv.index("--pairs") + 2 :])[: len(words)] == words
 
 
 def test_corpora_are_found_compressed_or_not(root):

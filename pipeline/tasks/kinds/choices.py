@@ -54,9 +54,11 @@ class ChoiceFeatures(TextFeatures):
         self._passages = EncodedTexts(vocabulary, list(distinct))
         asked = [query(example.question, option) for example in examples for option in example.options]
         self._queries = EncodedTexts(vocabulary, asked)
-        queries = np.minimum(self._queries.lengths, self._query_length).reshape(-1, *self.options)  # (samples, K)
+        whole = self._queries.lengths.reshape(-1, *self.options)  # (samples, K)
+        queries = np.minimum(whole, self._query_length)  # (samples, K)
         with_passage = queries + self._passages.lengths[self._passage_of, None] + 3  # (samples, K)
         self.lengths = np.minimum(with_passage, max_length).sum(axis=1)
+        self.cut = int(((whole > queries) | (with_passage > max_length)).any(axis=1).sum())
 
     def segments(self, sample: int) -> list[SegmentPair]:
         """The passage and the question with each option, as tokens, K pairs."""

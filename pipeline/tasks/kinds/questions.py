@@ -102,6 +102,8 @@ def tokens_of_answer(tokens: TokensWithOffsets, answer: str, start: int) -> tupl
 class SpanFeatures:
     """The features of questions; a sample is one window of a passage. Implements `Features`."""
 
+    cut = 0  # the windows have the whole passage
+
     def __init__(
         self, vocabulary: Vocabulary, examples: Sequence[Question], max_length: int, limits: SpanLimits
     ) -> None:

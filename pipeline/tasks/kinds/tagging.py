@@ -65,6 +65,8 @@ class TagBatch(NamedTuple):
 class TagFeatures:
     """The features of texts in tokens; a sample is one window of a text. Implements `Features`."""
 
+    cut = 0  # the windows have all tokens
+
     def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[TagExample], max_length: int) -> None:
         """Makes windows of whole tokens with at most `max_length` pieces; a longer token is cut."""
         self.examples = len(examples)

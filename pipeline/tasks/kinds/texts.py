@@ -71,11 +71,9 @@ class TextFeatures:
 
     Attributes:
         options: (K,) if a sample has K sequences; empty if it has one.
-        cut: how many sequences are longer than `max_length`.
     """
 
     options: tuple[int, ...] = ()
-    cut = 0
 
     def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[TextExample], max_length: int) -> None:
         """Cuts sequences of more than `max_length` tokens at the end of the longer text."""

@@ -78,6 +78,9 @@ def test_where_torch_uses_what_is_asked_for_nothing_is_wrong(monkeypatch, tmp_pa
         check_gpus_are_usable()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     check_gpus_are_usable()
+    monkeypatch.delenv("DS_ACCELERATOR")
+    monkeypatch.setattr("pipeline.engine.hardware.gpus_of_driver", lambda: pytest.fail("that takes a second"))
+    check_gpus_are_usable()
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,12 @@ def test_a_head_is_kept_for_the_same_task_and_labels_only(task, labels, keeps):
         initial = dataclasses.replace(initial_model(MODEL), weights=weights)
         run = FineTuning(resolved(name), None, initial, find_task(name), None, None)
         assert run.has_head("classifier.weight") == kept
+
+
+def test_the_start_says_how_many_examples_are_cut():
+    data = SimpleNamespace()
+    run = FineTuning(resolved("rte"), None, initial_model(MODEL), find_task("rte"), data, None)
+    said = f"note: 1,234 examples of train have more than {run.settings.max_length} tokens; the rest is not read"
+    for cut, notes in ((0, []), (1234, [said])):
+        data.features = {"train": SimpleNamespace(examples=2000, cut=cut)}
+        assert run.subject(None)[2:] == notes

@@ -74,19 +74,6 @@ def test_a_data_set_of_the_library(tmp_path):
     assert set(splits) == {"train"}  # one split is the training split
 
 
-@pytest.mark.parametrize("name", ["reviews_heldout.csv", "data/My-Dev.csv", "latest.csv"])
-def test_files_to_choose_or_report_on_are_not_trained_on(tmp_path, name):
-    """`datasets` takes all files of a directory as "train" if the name of none says train."""
-    for file in ("reviews.csv", name):
-        own_files.write(tmp_path / "data" / file, {"text": TEXTS, "label": ["x", "y", "x", "y"]})
-    words = ("--task", "classification", "--data", tmp_path / "data")
-    if name == "latest.csv":
-        assert len(read(*words)[1]["train"]) == 8
-    else:
-        with pytest.raises(UserError, match=f"{name} would be trained on; name the files train, dev and test"):
-            read(*words)
-
-
 def test_labels_that_differ_in_blanks_or_in_the_form_of_their_letters_are_one(tmp_path):
     spellings = ["caf\u00e9", "cafe\u0301 ", " tea", "tea"]
     for words, label in (("classification", spellings), ("multi-label", [[name] for name in spellings])):

@@ -193,3 +193,16 @@ def test_hidden_files_are_no_passages_and_a_fifo_is_refused(tmp_path):
     os.mkfifo(arrow)
     with pytest.raises(UserError, match=r"data-00000-of-00001\.arrow is no regular file; remove it"):
         reading.read(TASKS["rte"], str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("name", ["reviews_heldout.csv", "data/My-Dev.csv", "latest.csv"])
+def test_files_to_choose_or_report_on_are_not_trained_on(tmp_path, name):
+    """`datasets` takes all files of a directory as "train" if the name of none says train."""
+    for file in ("reviews.csv", name):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("sentence,label\na,0\nb,1\n")
+    if name == "latest.csv":
+        assert len(reading.read(TASKS["sst2"], str(tmp_path))["train"]) == 4
+    else:
+        with pytest.raises(UserError, match=f"{name} would be trained on; name the files train, dev and test"):
+            reading.read(TASKS["sst2"], str(tmp_path))

@@ -1,5 +1,6 @@
 """Texts, pairs and questions with options as inputs of the model, and its logits as predictions."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +116,9 @@ def test_questions_with_options(vocabulary):
     assert metrics == {"accuracy": 0.5, "high": 1.0, "middle": 0.0}
     # In a model with few positions, half of them are kept for the passage.
     short = ChoiceFeatures(TASKS["race"], vocabulary, examples, 32)
+    assert (short.cut, features.cut) == (2, 2), "the second option is too long for both"
+    others = [dataclasses.replace(example, options=options[2:] * 2) for example in examples]
+    assert [ChoiceFeatures(TASKS["race"], vocabulary, others, length).cut for length in (32, 10_000)] == [1, 0]
     assert max(len(asked) for _, asked in short.segments(0)) == 16
     assert max(sequence_length(*texts) for texts in short.segments(0)) == 32
 
