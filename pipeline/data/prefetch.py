@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 def to_device(batch: Any, device: torch.device | str) -> dict[str, Tensor]:
     """The fields of `batch`, a named tuple of arrays, as tensors on `device` by name. Fields that are None are left
-    out. Copies to a GPU go through pinned memory and do not block.
+    out. Copies to a GPU go through pinned memory and do not block. The caller pins a batch, a few MB, while the device
+    computes the one before. A thread of its own would have the first GPU as its device, whichever is the rank's.
 
     `cu_seqlens` is added, for the attention kernel "flash": see `packed_rows.sequence_offsets`.
     """

@@ -1,7 +1,7 @@
 """What ends a run early: a stop signal, the time limit, a loss that is no finite number, or ranks with other weights.
 
 What all ranks must know before a step is summed over them on the host, in one collective. The sum of the next step is
-started before the update of the present one. Its time grows with the number of ranks (docs/cluster.md), and passes
+started before the update of the present one. Its time grows with the number of ranks (docs/plan.md), and passes
 while the device computes. A stop signal that arrives after the start ends training one step later.
 """
 

@@ -13,7 +13,6 @@ from functools import cache
 
 import pytest
 import torch
-from deepspeed.accelerator import get_accelerator
 
 from benchmarks.shared.job import Job, one_card_backend
 from pipeline.checkpoint.retention import find_latest
@@ -43,8 +42,6 @@ def make_job(request, corpus, tmp_path, record_property):  # noqa: F811
     record_property("backend", one_card or "nccl")
 
     def make(name, precision, ranks=2, **more):
-        if precision == "fp16" and not get_accelerator().is_fp16_supported():
-            pytest.skip("this processor has no fp16")
         folder = tmp_path / name
         folder.mkdir()
         words = killed_runs.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
@@ -74,7 +71,7 @@ def finish(jobs: list[Job]) -> None:
 
 @pytest.mark.parametrize(
     ("precision", "ranks"),
-    [("fp32", (2, 3)), pytest.param("fp16", (2, 4), marks=MARKS), pytest.param("bf16", (4, 2), marks=MARKS)],
+    [("fp32", (2, 3)), ("fp16", (2, 4)), pytest.param("bf16", (4, 2), marks=MARKS)],
     ids=str,
 )
 def test_every_zero_stage_trains_and_goes_on_with_other_ranks_as_one_rank_does(make_job, precision, ranks):
@@ -95,7 +92,9 @@ def test_every_zero_stage_trains_and_goes_on_with_other_ranks_as_one_rank_does(m
 
 
 def test_all_ranks_skip_the_step_in_which_one_overflows(make_job):
-    jobs = [make_job(str(stage), "fp16", fp16=FP16, zero_optimization=zero(stage)) for stage in (1, 2, 3)]
+    jobs = [make_job("3", "fp16", fp16=FP16, zero_optimization=zero(3))]
+    if jobs[0].device == "cuda":  # on a processor tests/pipeline/engine has them all
+        jobs += [make_job(str(stage), "fp16", fp16=FP16, zero_optimization=zero(stage)) for stage in (1, 2)]
     # Each rank has two backward passes a step: the sixth is of the third step.
     finish([replace(job, module=("tests.gpu.one_rank_overflows", "5")) for job in jobs])
     for job in jobs:
@@ -104,7 +103,7 @@ def test_all_ranks_skip_the_step_in_which_one_overflows(make_job):
         assert [record["loss_scale"] for record in records] == [16.0, 16.0, *[8.0] * (STEPS - 2)]
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(ranks, marks=MARKS) for ranks in (2, 4)])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=MARKS)])
 def test_a_rank_that_is_killed_inside_a_collective_ends_the_job_in_bounded_time(make_job, ranks):
     job = make_job("job", "fp32", ranks)
     job = replace(job, flags=[*job.flags, "--steps", "100000"])

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from deepspeed.accelerator import get_accelerator
 
 from benchmarks.shared.job import Job
 from pipeline.checkpoint.retention import find_latest
@@ -31,8 +30,6 @@ def make_job(device: torch.device, corpus: SimpleNamespace, folder: Path, precis
 
 
 def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(device, corpus, tmp_path):  # noqa: F811
-    if not get_accelerator().is_fp16_supported():
-        pytest.skip("this processor has no fp16")
     fp16 = {"enabled": True, "initial_scale_power": 24, "hysteresis": 1, "loss_scale_window": 1000}
     losses, overflows = {}, {}
     for stage in (0, 1, 2, 3) if device.type == "cuda" else (0, 1, 3):
@@ -57,8 +54,6 @@ def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(device, corpus
 
 
 def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(device, corpus, tmp_path):  # noqa: F811
-    if not get_accelerator().is_fp16_supported():
-        pytest.skip("this processor has no fp16")
     fp16 = {"enabled": True, "initial_scale_power": 13, "hysteresis": 1, "loss_scale_window": 4}
     sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32", "fp16": fp16}
     losses = {}

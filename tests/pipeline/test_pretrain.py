@@ -50,10 +50,11 @@ def command(corpus, config, output, *more):
 
 
 class Job(job.Job):
-    """Its ranks are forked."""
+    """Its ranks are forked. Those in fp16 claim that the processor has it, which DeepSpeed denies."""
 
     def start_rank(self, environment):
-        module, *words = [*self.module, *self.flags, "--output", str(self.output)]
+        claiming = ["tests.pipeline.workers.with_fp16"] if "fp16" in self.flags else []
+        module, *words = [*claiming, *self.module, *self.flags, "--output", str(self.output)]
         return ForkedRank(self.log, module, words, environment)
 
     @property

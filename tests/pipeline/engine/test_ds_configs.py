@@ -7,7 +7,7 @@ import pytest
 import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
-from model import AlbertConfig
+from model import AlbertConfig, AlbertForPreTraining
 from model.counts import parameter_counts
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.hardware import Hardware
@@ -17,8 +17,7 @@ GPU = Hardware("GPU", fp16=True, bf16=True)
 FILES = sorted((REPOSITORY / "ds_configs").glob("*.json"))
 SMALL = {"demo": (1, 2), "student": (1, 2), "tiny": (1, 2, 4)}  # files for small models, with their numbers of ranks
 AUTO = {"demo", "student"}  # files that leave the precision to the hardware
-LARGEST_GRADIENT = 5.0
-"""Of the first steps: a twentieth of a norm of 100, as with albert-base and albert-large (docs/plan.md)."""
+LARGEST_GRADIENT = 5.0  # an element of the first steps' gradients: a twentieth of a norm of 100 (docs/plan.md)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -58,3 +57,17 @@ def test_it_is_the_paper_s_recipe(path):
     # Buckets of about the model's size: DeepSpeed's default takes 1 GB.
     parameters = parameter_counts(AlbertConfig.preset(f"albert-{path.stem.split('-')[0]}")).total
     assert config["zero_optimization"]["reduce_bucket_size"] == pytest.approx(parameters, rel=0.15)
+
+
+def test_the_first_gradients_are_as_large_as_the_loss_scale_allows_for():
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(AlbertConfig.preset("albert-base")).train()
+    ids, labels = torch.randint(5, model.config.vocab_size, (2, 128)), torch.full((2, 128), -100)
+    predicted = torch.randperm(128)[:19]
+    labels[:, predicted] = ids[:, predicted]
+    sums = model(ids, masked_labels=labels, sentence_labels=torch.tensor([0, 1]))
+    (sums.mlm_loss_sum / sums.mlm_count + sums.sentence_loss_sum / sums.sentence_count).backward()
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+    largest = max(float(gradient.abs().max()) for gradient in gradients)
+    assert 0.04 < largest / norm < 0.07  # so that one of a norm of 100 is about `LARGEST_GRADIENT`

@@ -59,9 +59,9 @@ class Forked:
         with _ONE_THREAD:
             return self.process.exitcode
 
-    def wait(self) -> int:
-        """Its exit status, once it has ended; negative where a signal ended it."""
-        deadline = time.monotonic() + 1500
+    def wait(self, timeout: float = 1500) -> int:
+        """Its exit status, once it has ended, after `timeout` seconds at most; negative where a signal ended it."""
+        deadline = time.monotonic() + timeout
         while (status := self.poll()) is None:
             assert time.monotonic() < deadline, "the process has not ended"
             time.sleep(0.01)
