@@ -14,7 +14,7 @@ from data_prep.text import ENGLISH
 from data_prep.text.vocabulary import VOCABULARY_FILES
 
 FORMAT_VERSION = 2
-RULES_VERSION = 5
+RULES_VERSION = 6
 """Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
 MANIFEST, DUPLICATES, OVERLAPS = "manifest.json", "duplicates.jsonl", "overlaps.jsonl"
 

@@ -174,7 +174,7 @@ def _ends(paragraph: str, match: re.Match[str], begin: int, rules: _Rules) -> bo
         return False  # the source of a quotation, or what goes on in Chinese
     start = _OPENING.match(paragraph, after).end()  # type: ignore[union-attr]
     following = paragraph[start : start + 1]
-    if following.islower():
+    if following.islower() or following in (":", ";", ","):
         return False
     stop = match[0].rstrip()
     quoted = stop[-1] not in _STOPS + _WIDE + ")]}）】"
@@ -198,7 +198,7 @@ def _ends(paragraph: str, match: re.Match[str], begin: int, rules: _Rules) -> bo
     next_word = _NEXT_WORD.match(paragraph, start)[0]  # type: ignore[index]
     kind = _class_of(word, before.rpartition(" ")[2], next_word, rules)
     if kind == "either":
-        short = paragraph.count(" ", begin, min(first, begin + _LOOK_BACK)) <= _BLANKS
+        short = first - begin <= _LOOK_BACK and paragraph.count(" ", begin, first) <= _BLANKS
         return not short and paragraph[after] not in "—–-"
     return kind != "binding"
 
