@@ -27,10 +27,15 @@ WIDTH = 110
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `python -m data_prep show`."""
-    parser.add_argument("directory", type=Path, metavar="DIR", help="shard set, or with --sentences documents")
-    parser.add_argument("-n", type=int, default=3, metavar="N", help="number of rows or documents (default: 3)")
+    add_row_arguments(parser)
+    parser.add_argument("--sentences", action="store_true", help="DIR has documents: show the sentences of the first N")
+
+
+def add_row_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments that choose rows of a shard set."""
+    parser.add_argument("directory", type=Path, metavar="DIR", help="shard set")
+    parser.add_argument("-n", type=int, default=3, metavar="N", help="number of rows (default: 3)")
     parser.add_argument("--row", type=int, metavar="N", help="first row; without it, the rows are spread over the set")
-    parser.add_argument("--sentences", action="store_true", help="show the sentences of the first documents")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -213,9 +213,15 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
         world_size=world_size,
         device=hardware.name,
         optimizer=config["optimizer"]["type"],
-        learning_rate=float(config["optimizer"]["params"]["lr"]),
+        learning_rate=peak_rate(config),
         notes=tuple(filter(None, (note, derived if asked not in (None, accumulation) else None))),
     )
+
+
+def peak_rate(config: Mapping[str, Any]) -> float:
+    """The peak of the learning rate: the scheduler's `warmup_max_lr`, or without one the optimizer's `lr`."""
+    of_schedule = config.get("scheduler", {}).get("params", {})
+    return float(of_schedule.get("warmup_max_lr", config["optimizer"]["params"]["lr"]))
 
 
 def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ class EngineConfig:
     world_size: int
     device: str  # name of the hardware, see `Hardware`
     optimizer: str
-    learning_rate: float  # the peak, from the optimizer block
+    learning_rate: float  # the peak
     notes: tuple[str, ...]  # what differs from the JSON and why, one line each
 
     @property

@@ -81,13 +81,20 @@ def resolve(
     )
     names = [field.name for field in dataclasses.fields(SpanLimits)]
     limits = {name: value for name in names if (value := getattr(flags, name, None)) is not None}
+    if limits and not task.kind.uses_span_limits:
+        raise UserError(
+            f"--{min(limits).replace('_', '-')} is for questions with answers, not for {task.name}; drop it"
+        )
+    scheduler, warmup_steps = engine.json.get("scheduler", {}), flags.warmup_steps
+    if warmup_steps is None and "warmup_num_steps" not in scheduler.get("params", {}):
+        warmup_steps = round(steps * defaults.warmup_fraction)
     settings = FinetuneSettings(
         flags=flags,
         model=model,
         execution=ExecutionOptions(activation_checkpointing=flags.activation_checkpointing),
         engine=engine,
         steps=steps,
-        warmup_steps=round(steps * defaults.warmup_fraction) if flags.warmup_steps is None else flags.warmup_steps,
+        warmup_steps=schedule.warmup_length(scheduler, warmup_steps, steps),
         log_interval=flags.log_interval or min(100, max(1, steps // 100)),
         eval_interval=interval,
         save_interval=interval,
@@ -137,7 +144,10 @@ def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware, rate: 
         json = engine_config.load(flags.deepspeed_config)
     if flags.batch_size is not None or flags.micro_batch_size is not None:
         json.pop("gradient_accumulation_steps", None)
-        json.pop("train_micro_batch_size_per_gpu", None)
+    if flags.batch_size is not None and (micro := json.get("train_micro_batch_size_per_gpu")) is not None:
+        json["train_micro_batch_size_per_gpu"] = min(micro, flags.batch_size)
+    if flags.learning_rate is not None:
+        json.get("scheduler", {}).get("params", {}).pop("warmup_max_lr", None)
     sizes = {"train_batch_size": flags.batch_size, "train_micro_batch_size_per_gpu": flags.micro_batch_size}
     rates = {"lr": flags.learning_rate, "weight_decay": flags.weight_decay}
     for block, given in ((json, sizes), (json["optimizer"].setdefault("params", {}), rates)):

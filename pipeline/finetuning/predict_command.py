@@ -51,8 +51,11 @@ T = TypeVar("T")
 
 def run(args: argparse.Namespace) -> None:
     """Runs a parsed command line. Raises UserError for a mistake; nothing is written then."""
-    if args.mask and (args.embed or args.input is not None):
-        raise UserError("--mask, --embed and --input: --mask goes alone; drop it, or the others")
+    columns = args.second_text_column, *args.choice_columns
+    if args.mask and (args.embed or args.input is not None or args.text_column or any(columns)):
+        raise UserError("--mask goes without --embed, --input and columns; drop it, or the others")
+    if args.embed and any(columns):
+        raise UserError("--embed reads one column, --text-column; drop the other ones")
     if not args.mask and None in (args.input, args.out):
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
     if args.out is not None:

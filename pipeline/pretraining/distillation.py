@@ -40,6 +40,7 @@ from model.layers.embeddings import FactorisedEmbeddings
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 from pipeline.data.collate import Batch, Collator
 from pipeline.pretraining.pretraining_task import PreTraining
+from pipeline.settings.pretrain_flags import MaskingFlags
 from pipeline.training.step_metrics import Meter, sum_over_ranks
 from pipeline.training.training_run import Evaluation, Monitor
 
@@ -162,7 +163,11 @@ class Distillation(PreTraining):
 
     def subject(self, new_tensors: Sequence[str] | None) -> list[str]:
         parts = ", ".join(f"{name} {weight:g}" for name, weight in self.teacher.loss.items())
-        return [*super().subject(new_tensors), f"distilled from {self.teacher.directory}: {parts}"]
+        lines = [*super().subject(new_tensors), f"distilled from {self.teacher.directory}: {parts}"]
+        masks = {field.name: field.default for field in dataclasses.fields(MaskingFlags)}
+        if any(getattr(self.settings.flags, name) != default for name, default in masks.items()):
+            lines.append("note: a student reads its text without masks, so the flags of masks change nothing")
+        return lines
 
     def label_counts(self, micro_batches: Sequence[Batch]) -> DistillationCounts:  # type: ignore[override]
         sequences = np.concatenate([batch.sequence_ids.max(axis=1) + 1 for batch in micro_batches])  # of each row

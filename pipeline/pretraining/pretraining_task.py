@@ -152,6 +152,9 @@ class PreTraining(TrainingTask):
         counts = [collator.shards.manifest.counts for collator in self.training.collators]
         if fault := describe_missing_labels(counts, self.settings.objective):
             lines.append(f"note: {fault}")
+        begin, end = self.settings.first_step, self.settings.steps
+        if outside := [str(step) for step in self.settings.milestones if not begin < step <= end]:
+            lines.append(f"note: --keep-at: the run does not reach step {', '.join(outside)}, so nothing is kept there")
         if not self.evaluates:
             lines.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
         return lines

@@ -67,7 +67,7 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
     and falls to 0 in the last `decay_num_steps` steps, see `decay`.
 
     Args:
-        peak: learning rate of the optimizer block.
+        peak: learning rate; the block's `warmup_max_lr` replaces it.
         warmup_steps: of the command line; None for the block's, or 2.5 % of the steps (the paper's) without one.
         total_steps: length of the run; the block's `total_num_steps` is ignored.
     """

@@ -52,7 +52,7 @@ def test_the_command(corpus):
     assert result.stdout.count(" in epoch 0: ") == 2
 
 
-@pytest.mark.parametrize("words", [["--row", "99999"], ["--epoch", "-1"]])
+@pytest.mark.parametrize("words", [["--row", "99999"], ["--epoch", "-1"], ["--sentences"]])
 def test_mistakes_are_one_line(corpus, capsys, words):
     assert show.main([str(corpus.train), *words]) == 2
     printed = capsys.readouterr()

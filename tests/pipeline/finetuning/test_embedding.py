@@ -144,7 +144,8 @@ def test_other_poolings_are_refused_in_one_line(corpus, tmp_path, changed, messa
 @pytest.mark.parametrize(
     ("words", "columns", "message"),
     [
-        (["--mask", "[MASK]"], {}, "--mask goes alone"),
+        (["--mask", "[MASK]"], {}, "--mask goes without --embed"),
+        (["--second-text-column", "other"], {}, "--embed reads one column"),
         (["--text-column", "review"], {}, "has no column 'review'; it has text"),
         ([], {"embedding": TEXTS}, "the input has a column 'embedding', as the output will"),
     ],

@@ -113,6 +113,7 @@ def test_what_follows_from_other_steps_and_other_models():
         (("--max-length", "513"), "more than the 512 positions"),
         (("--steps", "100", "--warmup-steps", "101"), "101 warm-up steps do not fit into 100 steps"),
         (("--dropout", "1"), "1 is not at least 0 and below 1"),
+        (("--max-answer-length", "3"), "--max-answer-length is for questions with answers, not for rte"),
     ):
         with pytest.raises(UserError, match=message):
             resolved("rte", *flags)
@@ -129,6 +130,23 @@ def test_on_gpus_the_default_is_bf16_and_a_json_replaces_it_but_for_the_flags(tm
     chosen_run = resolved("rte", "--deepspeed_config", str(path), "--learning-rate", "0.125", "--batch-size", "12")
     assert chosen_run.engine.json["optimizer"] == {"type": "Adam", "params": {"lr": 0.125, "weight_decay": 0.5}}
     assert (chosen_run.engine.train_batch_size, chosen_run.engine.accumulation_steps) == (12, 1)
+
+
+def test_the_scheduler_of_a_json_decides_rate_and_warm_up_but_for_the_flags(tmp_path):
+    path = tmp_path / "own.json"
+    scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.5, "warmup_num_steps": 7, "warmup_type": "linear"}}
+    optimizer = {"type": "Adam", "params": {"lr": 0.25}}
+    sizes = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4}
+    path.write_text(json.dumps({"optimizer": optimizer, "scheduler": scheduler, **sizes}))
+    for flags, rate, warmup, division in (
+        ("", 0.5, 7, (4, 2)),
+        ("--learning-rate 0.125 --warmup-steps 9 --batch-size 12", 0.125, 9, (4, 3)),
+        ("--batch-size 3", 0.5, 7, (3, 1)),
+    ):
+        found = resolved("rte", "--deepspeed_config", str(path), *flags.split())
+        assert (found.hyperparameters["learning_rate"], found.warmup_steps) == (rate, warmup)
+        assert schedule.of_run(found)(warmup) == rate
+        assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == division
 
 
 def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():

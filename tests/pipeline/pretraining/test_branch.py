@@ -58,7 +58,8 @@ def test_milestones_stay(trained):
 def test_a_branch_trains_as_a_run_that_had_its_schedule_from_the_start(trained):
     folder, train = trained
     checkpoint = next(t for t in tags(folder / "constant" / "checkpoints") if step_of(t) < 9)
-    result = train("branch", 3, "--branch", str(checkpoint))
+    result = train("branch", 3, "--branch", str(checkpoint), "--keep-at", "480", "1M")
+    assert "note: --keep-at: the run does not reach step 1, " in result.stdout
     assert f"going on from step {step_of(checkpoint)} of {folder / 'constant'}" in result.stdout
     whole, branch = losses(folder / "falling"), losses(folder / "branch")
     assert branch == {step: loss for step, loss in whole.items() if step > step_of(checkpoint)}

@@ -193,6 +193,9 @@ def test_the_student_has_the_sizes_and_the_sharing_of_the_teacher_and_reads_its_
     assert (settings.masking.replace_with_mask, settings.masking.replace_with_random) == (0.0, 0.0)
     other = resolve(taught | {"--teacher-loss": ["states=2"]})
     assert other.distilled != settings.distilled
+    for flags, noted in ({}, 0), ({"--max-ngram": "1"}, 1):
+        run = Distillation(resolve(taught | flags), None, None, None, make_teacher())
+        assert sum("the flags of masks change nothing" in line for line in run.subject(None)) == noted
 
 
 @pytest.mark.parametrize(
