@@ -10,6 +10,7 @@ Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after t
 anew, so that its processor time is known. The page is written from the parts that are there, after each of them.
 """
 
+import itertools
 import json
 import math
 import os
@@ -76,26 +77,21 @@ def main(argv: Sequence[str]) -> None:
     check_packages("transformers", "accelerate")
     if args.part is not None:
         name, system, seed = args.part
-        run_trainer(args, find_task(name), int(seed)) if system == "trainer" else run_this(
-            args, name, system, int(seed)
-        )
+        (run_trainer if system == "trainer" else run_this)(args, find_task(name), system, int(seed))
         return
     for name, system, seed in parts_of(args):
-        path = part_path(args.out, name, system, seed)
-        if path.exists():
+        if (path := part_path(args.out, name, system, seed)).exists():
             read_part(args, path)
-            continue
-        _start(args, argv, name, system, seed)
-        publish(args)
+        else:
+            _start(args, argv, name, system, seed)
+            publish(args)
     publish(args)
 
 
 def parts_of(args: Any) -> Iterator[tuple[str, str, int]]:
     """Task, system and seed of each part. A seed of all tasks comes before the next seed."""
-    for seed in range(args.seeds):
-        for name in args.tasks:
-            for system in args.systems:
-                yield name, system, seed
+    for seed, name, system in itertools.product(range(args.seeds), args.tasks, args.systems):
+        yield name, system, seed
 
 
 def settings_of(args: Any) -> dict[str, Any]:
@@ -142,11 +138,10 @@ def length_of(args: Any, examples: int) -> tuple[int, int]:
     return steps, round(WARMUP * steps)
 
 
-def run_this(args: Any, name: str, system: str, seed: int) -> None:
+def run_this(args: Any, task: Task, system: str, seed: int) -> None:
     """Trains with `pipeline.finetune`, which evaluates after its last step only."""
-    task = find_task(name)
     steps, warmup = length_of(args, len(reading.read(task, args.data)["train"]))
-    run = args.out / name / f"{system}-{seed}"
+    run = args.out / task.name / f"{system}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
     run.parent.mkdir(parents=True, exist_ok=True)
     params = {"lr": args.learning_rate, "betas": [0.9, 0.999], "eps": EPS, "weight_decay": WEIGHT_DECAY}
@@ -157,7 +152,7 @@ def run_this(args: Any, name: str, system: str, seed: int) -> None:
     sizes = {"train_batch_size": args.batch_size, "gradient_clipping": 1.0}
     atomic.write_text(json_path, json.dumps(sizes | {"optimizer": optimizer, "scheduler": scheduler}))
     words = [
-        sys.executable, "-m", "pipeline.finetune", "--task", name, "--init", args.init, "--data", args.data,
+        sys.executable, "-m", "pipeline.finetune", "--task", task.name, "--init", args.init, "--data", args.data,
         "--output", run, "--deepspeed_config", json_path, "--steps", steps, "--warmup-steps", warmup,
         "--eval-interval", steps, "--log-interval", max(1, steps // 8), "--max-length", args.max_length,
         "--dropout", DROPOUT, "--classifier-dropout", DROPOUT, "--precision", args.precision, "--seed", seed,
@@ -168,10 +163,10 @@ def run_this(args: Any, name: str, system: str, seed: int) -> None:
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     speeds = [record["rows_per_second"] for record in map(json.loads, lines) if record["split"] == "train"]
     dev = task.kind.predictions.load(run / "logits" / f"{task.dev_splits[0]}{task.kind.ending}")
-    write_part(args, name, system, seed, task.kind.metrics(task, dev), float(np.median(speeds)))
+    write_part(args, task.name, system, seed, task.kind.metrics(task, dev), float(np.median(speeds)))
 
 
-def run_trainer(args: Any, task: Task, seed: int) -> None:
+def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
     """Trains with `transformers.Trainer`, padded to the longest sequence of each batch."""
     import torch
     import transformers
@@ -181,11 +176,9 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
     splits = reading.read(task, args.data)
     steps, warmup = length_of(args, len(splits["train"]))
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.init)
-    dropout = {"hidden_dropout_prob": DROPOUT, "attention_probs_dropout_prob": DROPOUT}
+    fields = {"hidden_dropout_prob": DROPOUT, "attention_probs_dropout_prob": DROPOUT, "num_labels": len(task.labels)}
     transformers.set_seed(seed)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        args.init, num_labels=len(task.labels), **dropout
-    )
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(args.init, **fields)
 
     def encoded(examples: Sequence[Any]) -> list[dict[str, Any]]:
         pairs = [[one.first for one in examples]]
@@ -204,27 +197,15 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
             ends.append(time.perf_counter())
 
     dev = splits[task.dev_splits[0]]
+    settings = {"max_steps": steps, "warmup_steps": warmup, "lr_scheduler_type": "linear", "seed": seed}
+    settings |= {"learning_rate": args.learning_rate, "weight_decay": WEIGHT_DECAY, "adam_epsilon": EPS}
+    settings |= {f"per_device_{split}_batch_size": args.batch_size for split in ("train", "eval")}
+    settings |= {"train_sampling_strategy": "sequential", "max_grad_norm": 1.0, "bf16": args.precision == "bf16"}
+    settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    settings |= {"use_cpu": not torch.cuda.is_available(), "output_dir": str(args.out / task.name / f"{system}-{seed}")}
     trainer = transformers.Trainer(
         model=model,
-        args=transformers.TrainingArguments(
-            output_dir=str(args.out / task.name / f"trainer-{seed}"),
-            max_steps=steps,
-            train_sampling_strategy="sequential",
-            warmup_steps=warmup,
-            lr_scheduler_type="linear",
-            learning_rate=args.learning_rate,
-            weight_decay=WEIGHT_DECAY,
-            adam_epsilon=EPS,
-            max_grad_norm=1.0,
-            per_device_train_batch_size=args.batch_size,
-            per_device_eval_batch_size=args.batch_size,
-            bf16=args.precision == "bf16",
-            seed=seed,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=not torch.cuda.is_available(),
-        ),
+        args=transformers.TrainingArguments(**settings),
         train_dataset=[train[row] for row in order.tolist()],
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
         callbacks=[Clock()],
@@ -234,16 +215,13 @@ def run_trainer(args: Any, task: Task, seed: int) -> None:
     labels, ids = np.array([one.label for one in dev]), np.array([one.id for one in dev])
     found = Logits(ids, np.asarray(logits, dtype=np.float32), labels)
     speed = args.batch_size / float(np.median(np.diff(ends)))  # without the first step
-    write_part(args, task.name, "trainer", seed, task.kind.metrics(task, found), speed)
+    write_part(args, task.name, system, seed, task.kind.metrics(task, found), speed)
 
 
 def publish(args: Any) -> None:
     """Prints the page of the parts that are there, and writes it if --publish is given."""
-    found = {
-        (name, system, seed): read_part(args, part_path(args.out, name, system, seed))
-        for name, system, seed in parts_of(args)
-        if part_path(args.out, name, system, seed).exists()
-    }
+    paths = {part: part_path(args.out, *part) for part in parts_of(args)}
+    found = {part: read_part(args, path) for part, path in paths.items() if path.exists()}
     result: dict[str, Any] = report.describe_host("encoders 1", ("torch", "transformers", "deepspeed")) | {
         "settings": settings_of(args),
         "tasks": [summarise(name, found) for name in args.tasks if (name, "this", 0) in found],

@@ -12,15 +12,15 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from benchmarks.shared.texts import call
 from common.command_line import Parser, entry_point
 from common.text import markdown_table
 from model import AlbertConfig, AlbertForPreTraining
@@ -52,23 +52,11 @@ def main(argv: Sequence[str]) -> None:
         return
     rows = []
     for ranks in args.ranks:
-        words = [sys.executable, "-m", "benchmarks.many_ranks", "--ranks", str(ranks), "--here"]
-        variables = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        said = subprocess.run(words, env=variables, capture_output=True, text=True, check=True).stdout
+        said = call("benchmarks.many_ranks", "--ranks", ranks, "--here")
         number, *milliseconds = json.loads(said.splitlines()[-1])
         rows.append([number, *(f"{value:.2f}" for value in milliseconds)])
     header = ("ranks", "a look of the watch, ms", "`average_tensor`, ms", '`"reduce_scatter": false`, ms')
     print(markdown_table(header, rows, "rrrr"))
-
-
-def _median(work: Callable[[], object]) -> float:
-    """Milliseconds of this process's time."""
-    taken = []
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        work()
-        taken.append(1e3 * (time.process_time() - began))
-    return statistics.median(taken)
 
 
 def _watch(ranks: int) -> float:
@@ -81,12 +69,13 @@ def _watch(ranks: int) -> float:
     rendezvous = Rendezvous()
     rendezvous.store, rendezvous.hosts = store, ["host"] * ranks
     watch = Watch(rendezvous, Path("hangs"), 1e9, 0.0)
-
-    def look() -> None:
+    taken = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
         watch._hear()
         progress.find_hanging({rank: other.report for rank, other in watch._others.items()})
-
-    return _median(look)
+        taken.append(1e3 * (time.process_time() - began))
+    return statistics.median(taken)
 
 
 def _average_tensor(ranks: int, reduce_scatter: bool) -> float:
@@ -98,13 +87,13 @@ def _average_tensor(ranks: int, reduce_scatter: bool) -> float:
         dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         workarounds.init_distributed("fake")
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny"))
-    json_of_run = {
+    zero = {"stage": 1, "reduce_bucket_size": 50_000_000, "reduce_scatter": reduce_scatter}
+    json_of_run: dict[str, object] = {
         "train_batch_size": ranks,
         "train_micro_batch_size_per_gpu": 1,
-        "zero_optimization": {"stage": 1, "reduce_bucket_size": 50_000_000, "reduce_scatter": reduce_scatter},
-        "zero_allow_untested_optimizer": True,
         "steps_per_print": None,
     }
+    json_of_run |= {"zero_optimization": zero, "zero_allow_untested_optimizer": True}
     lamb = Lamb(parameter_groups(model), lr=1e-3)
     engine, *_ = deepspeed.initialize(model=model, config=json_of_run, optimizer=lamb)
     average, taken = engine.optimizer.average_tensor, list[float]()

@@ -8,8 +8,8 @@ from common.text import markdown_table
 
 Result = dict[str, Any]
 SPEED_COLUMNS = (
-    *("model", "length", "precision", "micro_batch", "system", "pairs_per_row", "tokens_per_second"),
-    *("rows_per_second", "tflops", "share", "memory_mib"),
+    *("model", "length", "precision", "micro_batch", "system", "dropout", "pairs_per_row"),
+    *("tokens_per_second", "rows_per_second", "tflops", "share", "memory_mib"),
 )
 RUN_COLUMNS = (
     *("model", "preset", "precision", "dropout", "micro_batch", "checkpointing", "loss", "loss_scale"),
@@ -58,6 +58,10 @@ def _profiles(parts: Result) -> Iterator[str]:
         )
         kernels = [(row["name"], f"{1e3 * row['seconds']:,.2f}", row["calls"]) for row in one["kernels"]]
         yield from ("", markdown_table(("kernel", "ms", "calls"), kernels, "lrr"), "")
+        largest = sorted(one["largest"].items(), key=lambda output: -output[1])
+        yield "Largest absolute outputs in the next step; of `feed_forward.N.layer_norm`: hidden states. fp16 ends at"
+        yield from ("65,504.", "")
+        yield from (markdown_table(("module", "largest"), [(name, _cell(value)) for name, value in largest], "lr"), "")
 
 
 def _tests(parts: Result) -> Iterator[str]:
@@ -67,6 +71,8 @@ def _tests(parts: Result) -> Iterator[str]:
             passed = sum(told == "passed" for told in tests.values())
             yield f"- {name}{over}: {passed} of {len(tests)} passed"
             yield from (f"    - {test}: {told}" for test, told in tests.items() if told != "passed")
+            for test, noted in part.get("recorded", {}).items():
+                yield from (f"    - {test}: {one['name']} {one['value']}" for one in noted)
 
 
 def _speed(parts: Result) -> Iterator[str]:
@@ -79,16 +85,15 @@ def _speed(parts: Result) -> Iterator[str]:
     for row in rows:
         if "packed_tflops" in row:
             row["share"] = row["packed_tflops"] / products[row["precision"]]
-        row["memory_mib"] = row["memory_bytes"] / 2**20
     if not rows:
         return
     yield _table(SPEED_COLUMNS, rows)
     copied = max(part["copy_gigabytes_per_second"] for part in speeds.values())
     yield from (
         "",
-        f"Share: of a large matrix product, sustained in the same run ({_cell_list(products)} TFLOP/s), without "
-        "attention between the sequences of a row. Forward, backward and LAMB. A copy of the GPU's memory reads and "
-        f"writes {copied:,.0f} GB/s.",
+        f"Share: of a large matrix product, sustained in the same run with sums in fp32 ({_cell_list(products)} "
+        "TFLOP/s), without attention between the sequences of a row. Forward, backward and LAMB. A copy of the GPU's "
+        f"memory reads and writes {copied:,.0f} GB/s.",
     )
     for name, part in speeds.items():
         if part["state"]:
@@ -109,9 +114,10 @@ def _gains(parts: Result) -> Iterator[str]:
         yield _table(("part", *FEATURES), rows)
         yield from (
             "",
-            "Times as fast with the feature as without. The columns `transformers`, `blocks` and those that end with "
-            "`_compiled`: this model, eager, over `transformers` on one padded pair a row, or on full blocks without "
-            "padding.",
+            "Times as fast with the feature as without. The columns of `transformers` and `blocks`: this model, eager, "
+            "over `transformers` on one padded pair a row, or on full blocks without padding. `dropout`, and `dropout "
+            "compiled`: this model with all features over `transformers`, both with dropout 0.1. `dropout all`: this "
+            "model with dropout and all features over the eager one without.",
         )
 
 

@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from xml.etree import ElementTree
 
 from benchmarks.gpu import runs, speed
 from benchmarks.gpu.place import PRECISIONS, Place
@@ -36,19 +38,23 @@ def run_tests(place: Place, name: str, kind: str = "") -> Iterator[Result]:
     """Runs a file of tests/gpu/: the tests of a GPU, or of a processor if the place is one.
 
     Of the tests of a GPU, those with `kind` in their names. Yields the outcomes so far: "passed", "skipped: ..." or
-    "failed: ...".
+    "failed: ...", and in the end what tests have recorded, by test.
     """
     words = ["-v", "-p", "no:cacheprovider", "-m", "gpu" if place.on_gpu else "not gpu", f"tests/gpu/test_{name}.py"]
     only = f"({' or '.join(place.only)})" if place.only else ""
     words += ["-k", " and ".join(filter(None, [kind if place.on_gpu else "", only]))]
-    extra = {"backend": one_card_backend(place.device.type)} if kind else {}
-    command = [sys.executable, "-m", "pytest", *words]
+    result: Result = {"backend": one_card_backend(place.device.type)} if kind else {}
     variables = {**os.environ, "COLUMNS": "300"}  # else pytest would cut its messages
-    with subprocess.Popen(command, cwd=REPOSITORY, env=variables, text=True, stdout=subprocess.PIPE) as process:
-        for found in outcomes(process.stdout or ()):
-            yield extra | {"tests": found}
-    if process.returncode not in (0, 1):
-        raise RuntimeError(f"pytest ended with {process.returncode}")
+    with tempfile.NamedTemporaryFile(suffix=".xml") as file:
+        command = [sys.executable, "-m", "pytest", f"--junitxml={file.name}", *words]
+        with subprocess.Popen(command, cwd=REPOSITORY, env=variables, text=True, stdout=subprocess.PIPE) as process:
+            for found in outcomes(process.stdout or ()):
+                yield (result := result | {"tests": found})
+        if process.returncode not in (0, 1):
+            raise RuntimeError(f"pytest ended with {process.returncode}")
+        tests = ElementTree.parse(file.name).iter("testcase")
+        noted = {test.attrib["name"]: [one.attrib for one in test.iter("property")] for test in tests}
+        yield result | {"recorded": {name: properties for name, properties in noted.items() if properties}}
 
 
 def outcomes(lines: Iterable[str]) -> Iterator[dict[str, str]]:

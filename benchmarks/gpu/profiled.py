@@ -1,13 +1,14 @@
 """`pipeline.pretrain` with three steps under torch.profiler: `python -m benchmarks.gpu.profiled OUT.json FLAGS`.
 
 OUT.json has the seconds of the three steps, the kernels by time, the time in which the device had no work, and how
-often and how long the host waited for the device. On a processor the operators of torch stand for kernels.
+often and how long the host waited for the device. On a processor the operators of torch stand for kernels. "largest" is
+what `note_largest` says of the encoder in the step that follows, whose layers are not compiled.
 """
 
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.shared.measure import note_largest, synchronise
 from common.files import atomic
+from model.layers import encoder
 from pipeline import pretrain
 from pipeline.distributed.exits import run_and_exit
+from pipeline.engine.engine_state import Engine
 from pipeline.training.trainer import Trainer
 
 FIRST, STEPS = 3, 3
@@ -46,24 +50,35 @@ def summarise(events: Sequence[Any], seconds: float, top: int = 15) -> dict[str,
     }
 
 
-def profile_steps(out: Path) -> None:
-    """Makes the trainer of this process profile its steps after the first `FIRST`."""
+def _profile(out: Path) -> Generator[None, Engine, None]:
+    """Profiles the steps after the first `FIRST`. It is sent the engine after each step."""
+    for _ in range(FIRST):
+        engine = yield
+    synchronise(engine.device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    profiler, end_step, numbers, began = profile(activities=activities), Trainer._end_step, iter(range(1 << 30)), 0.0
+    with profile(activities=activities) as profiler:
+        began = time.perf_counter()
+        for _ in range(STEPS):
+            yield
+        synchronise(engine.device)
+        passed = time.perf_counter() - began
+    engine.module.albert.encoder._run_layer = encoder._run_layer
+    largest = note_largest(engine.module.albert)
+    yield
+    found = summarise(profiler.events(), passed) | {"largest": {name: float(one) for name, one in largest.items()}}
+    atomic.write_text(out, json.dumps(found, indent=2))
+    while True:
+        yield
+
+
+def profile_steps(out: Path) -> None:
+    """Makes the trainer of this process profile its steps."""
+    profiling, end_step = _profile(out), Trainer._end_step
+    next(profiling)
 
     def end(self: Trainer, seconds: float) -> None:
-        nonlocal began
         end_step(self, seconds)
-        number = next(numbers) + 1
-        if number in (FIRST, FIRST + STEPS) and torch.cuda.is_available():
-            torch.cuda.synchronize()
-        if number == FIRST:
-            profiler.start()
-            began = time.perf_counter()
-        elif number == FIRST + STEPS:
-            passed = time.perf_counter() - began
-            profiler.stop()
-            atomic.write_text(out, json.dumps(summarise(profiler.events(), passed), indent=2))
+        profiling.send(self.run.engine)
 
     Trainer._end_step = end  # type: ignore[method-assign]
 

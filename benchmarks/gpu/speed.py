@@ -22,28 +22,36 @@ TOKENS = (32768, 16384, 8192, 4096)
 
 
 class Variant(NamedTuple):
-    """A system beside "this".
+    """A system beside another.
 
     Attributes:
         feature: what it shows.
-        options: form of the examples, and `ExecutionOptions`.
-        has: whether it has the feature, and "this" lacks it. Otherwise "this" is in the numerator.
+        options: of `this_system` or `reference_system`.
+        has: whether it has the feature, and the other lacks it. Otherwise the other is in the numerator.
+        beside: the name of the other.
     """
 
     feature: str
     options: dict[str, Any]
     has: bool = False
+    beside: str = "this"
 
 
+_ALL = {"compile": True, "chunked_loss": True}
+_WITH_DROPOUT, _DROPOUT = "this, dropout, all", {"dropout": 0.1}
 VARIANTS = {
     "this, masked attention": Variant("kernel", {"attention": "masked"}),
     "this, one pair a row": Variant("packing", {"form": "unpacked"}),
+    "this, 16-bit sums": Variant("16_bit_sums", {"bits": 16}, True),
     "transformers, full blocks": Variant("blocks", {"form": "blocks"}),
     "this, chunked loss": Variant("chunked_loss", {"chunked_loss": True}, True),
     "this, compiled": Variant("compile", {"compile": True}, True),
-    "this, all": Variant("all", {"compile": True, "chunked_loss": True}, True),
+    "this, all": Variant("all", _ALL, True),
+    _WITH_DROPOUT: Variant("dropout_all", _ALL | _DROPOUT, True),
+    "transformers, dropout": Variant("dropout", _DROPOUT, False, _WITH_DROPOUT),
     "transformers, compiled": Variant("transformers_compiled", {"compile": True}),
     "transformers, full blocks, compiled": Variant("blocks_compiled", {"form": "blocks", "compile": True}),
+    "transformers, compiled, dropout": Variant("dropout_compiled", _DROPOUT | {"compile": True}, False, _WITH_DROPOUT),
 }
 """By name, those that a slow compiler delays last."""
 FEATURES = ("transformers", *(variant.feature for variant in VARIANTS.values()))
@@ -77,26 +85,32 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
     else:
         raise RuntimeError(f"{model} in {precision} beside transformers needs more memory than there is")
     del reference
-    labels = {"model": model, "length": length, "precision": precision, "micro_batch": rows}
+    labels = {"model": model, "length": length, "precision": precision, "micro_batch": rows, "dropout": 0.0}
     pair[1] |= {"feature": "transformers", "gain": pair[0].pop("speedup"), "loss_difference": difference}
     result: dict[str, Any] = {
         "measurements": [labels | row for row in pair],
         "matrix_product_tflops": product,
+        "matrix_product_sums": "fp32",
         "copy_gigabytes_per_second": measuring.copy_gigabytes_per_second(place.device, 1 if place.tiny else 1024),
         "state": state.result(),
         "failed": {},
     }
     yield result
+
+    def make(name: str) -> System:
+        options = VARIANTS[name].options
+        if options.get("compile"):
+            if problem := missing_for_compilation():
+                raise RuntimeError(problem)
+            options = options | {"compile_backend": "aot_eager" if place.tiny else "inductor"}
+        return (this_system if name.startswith("this") else reference_system)(name, own, **options)
+
     for name in filter(place.takes, VARIANTS):
-        feature, options, has = VARIANTS[name]
-        _free(place)
+        feature, options, has, beside = VARIANTS[name]
+        gc.collect()
+        torch.cuda.empty_cache()
         try:
-            if options.get("compile"):
-                if problem := missing_for_compilation():
-                    raise RuntimeError(problem)
-                options = options | {"compile_backend": "aot_eager" if place.tiny else "inductor"}
-            make = this_system if name.startswith("this") else reference_system
-            pair = timed([make(name, own, **options), this], rows=rows)
+            pair = timed([make(name), this if beside == "this" else make(beside)], rows=rows)
             if len(pair) < 2:
                 raise RuntimeError("it needs more memory than there is")
         except Exception as error:  # of torch, Triton and CUDA; the other variants go on
@@ -105,13 +119,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
         else:
             speedup = pair[0].pop("speedup")
             gain = {"feature": feature, "gain": speedup if has else 1 / speedup}
-            result["measurements"].append(labels | pair[0] | gain)
+            result["measurements"].append(labels | {"dropout": options.get("dropout", 0.0)} | pair[0] | gain)
             # Other load on the machine would make it look slow.
             result["matrix_product_tflops"] = max(result["matrix_product_tflops"], ceiling())
         yield result
-
-
-def _free(place: Place) -> None:
-    gc.collect()
-    if place.on_gpu:
-        torch.cuda.empty_cache()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from data_prep.format.shards import open_shards
 from data_prep.text.load_vocabulary import load_vocabulary
@@ -86,9 +87,7 @@ def unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
             order = batch["sentence_labels"][row, number]
 
             def pad(values: Tensor, filling: int, inside: Tensor = inside) -> Tensor:
-                row = torch.full((length,), filling)
-                row[: int(inside.sum())] = values[inside]
-                return row
+                return functional.pad(values[inside], (0, length - int(inside.sum())), value=filling)
 
             yield {
                 "input_ids": pad(batch["input_ids"][row], PAD_ID),
@@ -103,9 +102,8 @@ def unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
 def _all_labels(batch: Inputs) -> Tensor:
     """The labels of all positions of a packed batch, (B, S)."""
     labels = torch.full_like(batch["input_ids"], IGNORED_LABEL)  # (B, S)
-    for row, (positions, values) in enumerate(zip(batch["masked_positions"], batch["masked_labels"])):
-        used = values != IGNORED_LABEL
-        labels[row, positions[used]] = values[used]
+    rows, slots = (batch["masked_labels"] != IGNORED_LABEL).nonzero(as_tuple=True)
+    labels[rows, batch["masked_positions"][rows, slots]] = batch["masked_labels"][rows, slots]
     return labels
 
 

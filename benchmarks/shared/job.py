@@ -44,11 +44,8 @@ class Job:
         """Starts the ranks as a launcher does. Their output goes into `log`."""
         shared = {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
         shared |= {"DS_ACCELERATOR": self.device, "OMP_NUM_THREADS": "1"}
-        if self.one_card:
-            ranks = [variables_on_one_card(rank) for rank in range(self.ranks)]
-        else:
-            ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(self.ranks)]
-        return [self.start_rank({**os.environ, **shared, **variables}) for variables in ranks]
+        own = variables_on_one_card if self.one_card else lambda rank: {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}"}
+        return [self.start_rank({**os.environ, **shared, **own(rank)}) for rank in range(self.ranks)]
 
     def start_rank(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Starts one rank with this environment."""

@@ -10,6 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from pipeline.engine.hardware import sum_products_in_fp32
+
 
 def synchronise(device: torch.device) -> None:
     """Waits until `device` has finished all its work."""
@@ -60,14 +62,31 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) - before
 
 
+def note_largest(module: nn.Module) -> dict[str, Tensor]:
+    """The largest absolute output of each product, LayerNorm and GELU in `module` by name, from now on.
+
+    They must not be compiled. Queries, keys and values are not among them.
+    """
+    found: dict[str, Tensor] = {}
+
+    def note(name: str, _: nn.Module, __: object, output: Tensor) -> None:
+        found[name] = torch.maximum(found.get(name, output.new_zeros(())), output.detach().abs().amax())
+
+    for name, one in module.named_modules():
+        if isinstance(one, nn.Linear | nn.LayerNorm | nn.GELU):
+            one.register_forward_hook(partial(note, name))
+    return found
+
+
 def matrix_product_tflops(
     dtype: torch.dtype, device: torch.device, seconds: float = 3.0, size: int | None = None
 ) -> float:
     """TFLOP/s of square products of width `size`, sustained: the median over so many seconds.
 
-    The default width is 8192 on a GPU and 2048 on a processor. Tests give a small one: a processor without instructions
-    for bf16 is very slow in it.
+    The parts of a product are added up in fp32, as in training. The default width is 8192 on a GPU and 2048 on a
+    processor. Tests give a small one: a processor without instructions for bf16 is very slow in it.
     """
+    sum_products_in_fp32()
     size = size or (8192 if device.type == "cuda" else 2048)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     repeats = 10 if device.type == "cuda" else 1

@@ -34,29 +34,14 @@ def cores() -> int:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Format, date, hardware and versions."""
+    """Format, date, device, hardware and versions."""
+    found = describe_host("gpu 1", ("torch", "transformers")) | {"device": device.type}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        hardware: dict[str, Any] = {"name": properties.name, "memory_bytes": properties.total_memory}
-        libraries = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-        libraries["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    else:
-        hardware, libraries = {"name": processor(), "threads": torch.get_num_threads()}, {}
-    return {
-        "format": "gpu 1",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "device": device.type,
-        "hardware": hardware,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, **libraries} | _transformers(),
-    }
-
-
-def _transformers() -> dict[str, str]:
-    """The version of `transformers`, which is a requirement of developers: not every measurement needs it."""
-    try:
-        return {"transformers": importlib.metadata.version("transformers")}
-    except importlib.metadata.PackageNotFoundError:
-        return {}
+        found["hardware"] = {"name": properties.name, "memory_bytes": properties.total_memory}
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+        found["versions"] |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "nccl": nccl}
+    return found
 
 
 def describe_host(kind: str, packages: Sequence[str] = ()) -> dict[str, Any]:

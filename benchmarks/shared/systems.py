@@ -3,7 +3,7 @@
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from model import AlbertForPreTraining, ExecutionOptions, huggingface
 from model.counts import model_flops
 from model.layers.heads import classification_sums
 from pipeline.data.collate import Collator
+from pipeline.engine.hardware import sum_products_in_fp32
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
 
@@ -61,20 +62,22 @@ class System:
         name: of the system.
         model: this project's, or that of `transformers`.
         form: of the examples that it reads.
-        forward: the model, or the compiled one.
+        forward: the compiled model; None: it is not compiled.
+        bits: in which a GPU adds up the parts of a product, at least: 32 as in training, 16 as torch lets it.
     """
 
     name: str
     model: nn.Module
     form: str = "packed"
     forward: Callable[..., Any] | None = None
+    bits: int = 32
 
     def __post_init__(self) -> None:
-        self.forward = self.model if self.forward is None else self.forward
         self.optimizer = MasterWeights(self.model)
 
     def step(self, examples: Examples) -> None:
         """Forward and backward over all pairs, then one update."""
+        sum_products_in_fp32(self.bits == 32)
         micro_batches = examples.forms[self.form]
         for inputs in micro_batches:
             loss = self.loss(inputs) / len(micro_batches)
@@ -83,25 +86,33 @@ class System:
 
     def loss(self, inputs: Inputs) -> Tensor:
         """The mean loss of one micro-batch, ()."""
-        assert self.forward is not None
-        output = self.forward(**inputs)
+        output = (self.model if self.forward is None else self.forward)(**inputs)
         if not isinstance(self.model, AlbertForPreTraining):
             return output.loss
         return output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count.clamp(min=1)
 
 
-def this_system(name: str, model: AlbertForPreTraining, form: str = "packed", **options: Any) -> System:
-    """A copy of `model`, executed with these `ExecutionOptions`."""
-    first = next(model.parameters())
-    copy = AlbertForPreTraining(model.config, ExecutionOptions(**options)).to(device=first.device, dtype=first.dtype)
+def _dropout(rate: float) -> dict[str, Any]:
+    return {f"{place}_dropout_prob": rate for place in ("hidden", "attention_probs", "classifier")}
+
+
+def this_system(
+    name: str, model: AlbertForPreTraining, form: str = "packed", bits: int = 32, dropout: float = 0.0, **options: Any
+) -> System:
+    """A copy of `model` with this rate of dropout, executed with these `ExecutionOptions`."""
+    first, config = next(model.parameters()), replace(model.config, **_dropout(dropout))
+    copy = AlbertForPreTraining(config, ExecutionOptions(**options)).to(device=first.device, dtype=first.dtype)
     copy.load_state_dict(model.state_dict())
-    return System(name, copy, form)
+    return System(name, copy, form, bits=bits)
 
 
 def reference_system(
-    name: str, model: AlbertForPreTraining, form: str = "padded", compile: bool = False, compile_backend: str = ""
+    name: str, model: AlbertForPreTraining, form: str = "padded", dropout: float = 0.0, **options: Any
 ) -> System:
-    """`transformers.AlbertForPreTraining` with the weights of `model` and its own loss."""
+    """`transformers.AlbertForPreTraining` with the weights of `model`, its own loss, and this rate of dropout.
+
+    It has no dropout after the feed-forward network. Of the `ExecutionOptions` those of the compiler count.
+    """
     import transformers  # only developers have it: see `commands.check_packages`
 
     transformers.utils.logging.set_verbosity_error()
@@ -109,9 +120,10 @@ def reference_system(
     first = next(model.parameters())
     with tempfile.TemporaryDirectory() as directory:
         huggingface.save(model, Path(directory))
-        reference = transformers.AlbertForPreTraining.from_pretrained(directory, dtype=first.dtype).to(first.device)
-    reference.train()
-    return System(name, reference, form, torch.compile(reference, backend=compile_backend) if compile else None)
+        opened = transformers.AlbertForPreTraining.from_pretrained(directory, dtype=first.dtype, **_dropout(dropout))
+    reference, execution = opened.to(first.device).train(), ExecutionOptions(**options)
+    compiled = torch.compile(reference, backend=execution.compile_backend) if execution.compile else None
+    return System(name, reference, form, compiled)
 
 
 @torch.no_grad()
@@ -145,7 +157,7 @@ def compare(
             "system": system.name,
             "tokens_per_second": statistics.median(one.tokens / second for one, second in zip(examples, seconds)),
             "pairs_per_row": statistics.mean(one.pairs for one in examples) / rows,
-            "memory_bytes": _memory(system, examples[0], device),
+            "memory_mib": _memory(system, examples[0], device) / 2**20,
         }
         if isinstance(system.model, AlbertForPreTraining):  # what the other one computes is another sum
             offsets = [one.forms["packed"][0]["cu_seqlens"].diff() for one in examples]

@@ -13,13 +13,14 @@ _SYLLABLES = ("ba", "do", "fi", "gu", "ke", "la", "mo", "ni", "pu", "re", "sa", 
 _WORDS = [a + b + c for a in _SYLLABLES for b in _SYLLABLES for c in ("", "lon", "mist", "rand")]
 
 
-def call(module: str, *words: object) -> None:
-    """Runs `python -m module words` on the processor. Raises RuntimeError with the end of its output if it fails."""
+def call(module: str, *words: object) -> str:
+    """The output of `python -m module words` on the processor. Raises RuntimeError with its end if it fails."""
     command = [sys.executable, "-m", module, *map(str, words)]
     variables = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RuntimeError(f"{module} {words[0]} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-500:]}")
+    return ended.stdout
 
 
 def make_shards(folder: Path, length: int, documents: int, text: Path | None = None) -> Path:

@@ -64,9 +64,7 @@ def main(argv: Sequence[str]) -> None:
     if unknown := set(args.tasks or ()) - set(found):
         raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
     found = {name: found[name] for name in args.tasks or found}
-    launcher: tuple[str, ...] = python
-    if ranks > 1:
-        launcher = ("deepspeed", "--quiet", "--num_accelerators", str(ranks), "--module")
+    launcher = ("deepspeed", "--quiet", "--num_accelerators", str(ranks), "--module") if ranks > 1 else python
     args.out.mkdir(parents=True, exist_ok=True)
     check_earlier(plan, args.out, minutes)
 

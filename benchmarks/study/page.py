@@ -172,12 +172,9 @@ def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
                 "loss": record[f"{prefix}mlm_loss"],
                 "entropy": record[f"{prefix}mlm_unigram_entropy"],
                 "mlm": 100 * record[f"{prefix}mlm_below_unigram"],
-                **{
-                    end or "sop": 100 * record[f"{prefix}sop_accuracy{end}"]
-                    for end in ("", "_low", "_high")
-                    if f"{prefix}sop_accuracy{end}" in record
-                },
             }
+            ends = {end or "sop": f"{prefix}sop_accuracy{end}" for end in ("", "_low", "_high")}
+            point |= {name: 100 * record[key] for name, key in ends.items() if key in record}
             found.setdefault(corpus, []).append(point)
     return found
 
@@ -185,14 +182,12 @@ def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
 def curve_of_pairs(run: Path, scores: Path) -> list[dict[str, float]]:
     """The accuracy on minimal pairs at each milestone of a run, and at its end."""
     training = read_records(run, "train")
-    steps = [record["step"] for record in training]
+    steps, *curves = ([record[name] for record in training] for name in ("step", "tokens", "seconds"))
     points = []
     for file in [*sorted(scores.glob("step-*.json")), *scores.glob("export.json")]:
         step = steps[-1] if file.stem == "export" else int(file.stem.partition("-")[2])
-        reached = {
-            name: float(np.interp(step, steps, [one[name] for one in training])) for name in ("tokens", "seconds")
-        }
-        points.append({**reached, "pairs": 100 * read_result(file).total.accuracy})
+        tokens, seconds = (float(np.interp(step, steps, curve)) for curve in curves)
+        points.append({"tokens": tokens, "seconds": seconds, "pairs": 100 * read_result(file).total.accuracy})
     return points
 
 
@@ -242,10 +237,8 @@ def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measur
                     low, high = ([point[end] for point in shown] for end in ("_low", "_high"))
                     axes.fill_between(reached, low, high, alpha=0.15)
             axes.grid(alpha=0.3)
-            if column == 0:
-                axes.set_ylabel(label)
-            if row == len(drawn) - 1:
-                axes.set_xlabel(unit)
+            axes.set_ylabel(label if column == 0 else "")
+            axes.set_xlabel(unit if row == len(drawn) - 1 else "")
     grid[0][0].legend()
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

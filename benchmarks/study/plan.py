@@ -105,16 +105,13 @@ class Plan:
     def engine(self, choice: Choice, micro_batch: int) -> dict[str, Any]:
         """The DeepSpeed JSON: gradients are summed in fp32, whatever the precision is."""
         parameters = {"lr": choice.rate, "betas": BETAS, "eps": 1e-6, "weight_decay": 0.01}
-        precision: dict[str, Any] = {"bf16": {"enabled": True}}
-        if self.precision == "fp16":
-            scale = {"initial_scale_power": 14, "loss_scale_window": 500, "hysteresis": 1}
-            precision = {"fp16": {"enabled": True, **scale}}
+        scale = {"initial_scale_power": 14, "loss_scale_window": 500, "hysteresis": 1}
         return {
             "train_batch_size": self.batch,
             "train_micro_batch_size_per_gpu": micro_batch,
             "optimizer": {"type": choice.optimizer, "params": parameters},
             "gradient_clipping": 1.0,
-            **precision,
+            self.precision: {"enabled": True, **(scale if self.precision == "fp16" else {})},
             "zero_optimization": {"stage": 1, "reduce_bucket_size": 12_000_000, "allgather_bucket_size": 12_000_000},
             "zero_allow_untested_optimizer": True,
             "data_types": {"grad_accum_dtype": "fp32"},

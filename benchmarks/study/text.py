@@ -91,8 +91,7 @@ class Preparation:
         cls, corpora: Sequence[Corpus], length: int, out: Path, python: tuple[str, ...], cores: int
     ) -> "Preparation":
         """With as many MPI ranks as cores, where MPI is installed."""
-        with_mpi = cores > 1 and shutil.which("mpirun") is not None
-        mpi = ("mpirun", "-n", str(cores)) if with_mpi else ()
+        mpi = ("mpirun", "-n", str(cores)) if cores > 1 and shutil.which("mpirun") else ()
         return cls(corpora, length, out, (*mpi, *python, "data_prep"))
 
     def _stages(self, commands: Iterable[Command]) -> list[Stage]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pipeline.engine import layout_check, optimizers, workarounds, zero_layout
 from pipeline.engine.engine_config import EngineConfig
+from pipeline.engine.hardware import sum_products_in_fp32
 from pipeline.engine.lamb import Lamb, TensorSlice
 from pipeline.engine.optimizers import KINDS, describe_groups, parameter_groups
 
@@ -30,9 +31,7 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     settings = {key: value for key, value in config.json.items() if key != "scheduler"}
     # DeepSpeed's throughput timer is on by default, and waits for the GPU twice in each micro-step.
     settings["timers"] = {"throughput": {"enabled": False}} | settings.get("timers", {})
-    # torch lets a GPU add up the parts of a product in 16 bits, such as a weight's gradient over all tokens.
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    sum_products_in_fp32()
     groups = parameter_groups(model, config.json["optimizer"].get("params", {}).get("weight_decay", 0.01))
     description = describe_groups(groups, config.optimizer)
     optimizer = optimizers.make_optimizer(config.json, groups)

@@ -143,6 +143,17 @@ def check_gpus_are_usable() -> None:
     )
 
 
+def sum_products_in_fp32(yes: bool = True) -> None:
+    """Lets a GPU add up the parts of a 16-bit product in fp32 only, such as a weight's gradient over all tokens.
+
+    torch's default lets it add them up in 16 bits.
+    """
+    import torch
+
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = not yes
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = not yes
+
+
 def make_deterministic() -> None:
     """Switches to deterministic algorithms, in this process and those that it starts. Call it before CUDA starts."""
     import torch

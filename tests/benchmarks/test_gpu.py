@@ -5,14 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from torch.autograd import DeviceType
 
 from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu import page, runs, speed
-from benchmarks.gpu.parts import PARTS, outcomes
+from benchmarks.gpu import page, parts, profiled, runs, speed
+from benchmarks.gpu.parts import PARTS, outcomes, run_tests
+from benchmarks.gpu.place import Place
 from benchmarks.gpu.profiled import summarise
 from benchmarks.shared import systems
+from benchmarks.shared.measure import note_largest
+from model import AlbertForPreTraining, ExecutionOptions
 from pipeline.engine import hardware
+from tests.model.examples import random_ids, tiny_config
 from tests.pipeline.test_pretrain import Job as ForkedJob
 
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -39,7 +44,7 @@ def test_parts_are_measured_once_and_failed_ones_again(tmp_path, capsys, monkeyp
     chosen = {
         "run-albert-base": ["fp16-dropout-0.0"],
         "profile-albert-base": ["fp16-dropout-0.0"],
-        speed_part: ["masked", "one pair", "chunked", "this, compiled", "blocks, compiled"],
+        speed_part: ["masked", "one pair", "sums", "chunked", "this, compiled", "blocks, compiled", "dropout"],
     }
     for name, only in chosen.items():
         assert gpu.main([*words, "--here", name, "--only", *only]) == 0
@@ -65,6 +70,10 @@ def test_parts_are_measured_once_and_failed_ones_again(tmp_path, capsys, monkeyp
     assert {row["feature"]: row["gain"] > 0 for row in measured[1:]} == dict.fromkeys(features, True)
     assert all(row["packed_tflops"] < row["tflops"] for row in measured if "tflops" in row)
     assert all(row["pairs_per_row"] >= 1 for row in measured)
+    with_dropout = [row["system"] for row in measured if row["dropout"] == 0.1]
+    assert with_dropout == ["this, dropout, all", "transformers, dropout", "transformers, compiled, dropout"]
+    assert {row["dropout"] for row in measured} == {0.0, 0.1}
+    assert found[speed_part]["matrix_product_sums"] == "fp32"
     assert measured[1]["loss_difference"] < 0.01
     assert found[speed_part]["copy_gigabytes_per_second"] > 0
     rows = found["run-albert-base"]["runs"]
@@ -76,6 +85,7 @@ def test_parts_are_measured_once_and_failed_ones_again(tmp_path, capsys, monkeyp
     assert profile["dropout"] == 0.0
     assert sum(row["seconds"] for row in profile["kernels"]) > 0
     assert profile["kernels"] == sorted(profile["kernels"], key=lambda row: -row["seconds"])
+    assert all(0 < size < 100 for size in profile["largest"].values())
     assert [row["gpus"] for row in found["scaling"]["scaling"]] == [1, 2]
 
 
@@ -117,6 +127,91 @@ def test_the_outcome_of_each_test_is_read_from_what_pytest_prints():
         "test_c": "failed: assert 1 == 2",
         "test_d": "failed: ValueError: no",
     }
+
+
+def test_a_variant_with_dropout_stands_beside_the_other_system_with_the_same(tmp_path, monkeypatch):
+    compared = {}
+
+    def compare(systems, *_, **__):
+        rates = [system.model.config.hidden_dropout_prob for system in systems]
+        compared[systems[0].name] = (systems[1].name, *rates)
+        return [{"system": system.name, "speedup": 2.0} for system in systems]
+
+    monkeypatch.setattr(speed, "compare", compare)
+    place = Place(torch.device("cpu"), True, tmp_path, ("dropout", "sums"))
+    *_, last = speed.measure(place, "albert-base", 128, "bf16")
+    assert compared == {
+        "this": ("transformers", 0.0, 0.0),
+        "this, 16-bit sums": ("this", 0.0, 0.0),
+        "this, dropout, all": ("this", 0.1, 0.0),
+        "transformers, dropout": ("this, dropout, all", 0.1, 0.1),
+        "transformers, compiled, dropout": ("this, dropout, all", 0.1, 0.1),
+    }
+    gains = {row["feature"]: row["gain"] for row in last["measurements"][1:]}
+    assert gains["16_bit_sums"] == 2.0  # the variant has the feature
+    assert gains["dropout"] == gains["dropout_compiled"] == 0.5  # "transformers" was twice as fast here
+
+
+def test_what_tests_record_is_in_the_part_and_on_the_page(tmp_path, monkeypatch):
+    (tmp_path / "tests" / "gpu").mkdir(parents=True)
+    (tmp_path / "tests" / "gpu" / "test_some.py").write_text(
+        "import pytest\n"
+        '@pytest.mark.parametrize("device", ["cpu"])\n'
+        "def test_a(device, record_property):\n"
+        '    record_property("largest", "31.5 of <x>")\n'
+        "def test_b(): assert False\n"
+    )
+    monkeypatch.setattr(parts, "REPOSITORY", tmp_path)
+    *_, last = run_tests(Place(torch.device("cpu"), True, tmp_path), "some")
+    assert last["tests"]["test_a[cpu]"] == "passed"
+    assert last["tests"]["test_b"].startswith("failed")
+    assert last["recorded"] == {"test_a[cpu]": [{"name": "largest", "value": "31.5 of <x>"}]}
+    lines = page.markdown(MACHINE | {"parts": {"tests-some": last}}).splitlines()
+    assert "- tests-some: 1 of 2 passed" in lines
+    assert "    - test_a[cpu]: largest 31.5 of <x>" in lines
+
+
+def test_the_largest_output_of_a_module_is_that_of_all_passes():
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Tanh(), nn.LayerNorm(2))
+    nn.init.eye_(model[0].weight)
+    noted = note_largest(model)
+    for row in ([1.0, -7.0], [2.0, 3.0]):
+        model(torch.tensor([row]))
+    assert float(noted["0"]) == 7.0
+    assert float(noted["2"]) == pytest.approx(1.0, abs=1e-4)
+    assert set(noted) == {"0", "2"}
+    model(torch.tensor([[float("nan"), 0.0]]))
+    assert noted["0"].isnan()
+
+
+def test_the_largest_outputs_are_those_of_the_step_after_the_profile_also_if_layers_are_compiled(tmp_path):
+    model = AlbertForPreTraining(tiny_config(), ExecutionOptions(compile=True, compile_backend="aot_eager"))
+    engine = SimpleNamespace(module=model, device=torch.device("cpu"))
+    profiling = profiled._profile(tmp_path / "out.json")
+    next(profiling)
+    for step in range(9):
+        ids = random_ids(step, 2, 16)
+        model(ids, masked_labels=ids)
+        if step == profiled.FIRST + profiled.STEPS:  # the same pass again
+            states = torch.stack(model.albert(ids).hidden_states[1:])
+        profiling.send(engine)
+    largest = json.loads((tmp_path / "out.json").read_text())["largest"]
+    assert largest["encoder.feed_forward.0.layer_norm"] == float(states.detach().abs().max())
+    assert {"encoder.feed_forward.0.activation", "encoder.feed_forward.0.layer_norm"} <= largest.keys()
+    assert {"encoder.attention.0.dense", "embeddings.layer_norm"} <= largest.keys()
+
+
+def test_the_page_tells_the_largest_outputs_and_what_the_product_is():
+    profile = {"model": "albert-xxlarge", "precision": "fp16", "dropout": 0.0, "seconds": 1.0, "idle_seconds": 0.0}
+    profile |= {"host_waits": 0, "host_wait_seconds": 0.0, "kernels": [], "largest": {"a": 3.0, "b": 1234.5}}
+    row = {"model": "albert-xxlarge", "precision": "fp16", "dropout": 0.1, "system": "this", "memory_mib": 1.0}
+    product = {"matrix_product_tflops": 700.0, "copy_gigabytes_per_second": 3000.0, "state": {}}
+    parts_of_page = {"profile-albert-xxlarge": {"profile": profile}, "speed": {"measurements": [row]} | product}
+    text = page.markdown(MACHINE | {"parts": parts_of_page})
+    assert text.index("| b | 1,234.50 |") < text.index("| a | 3.00 |")
+    assert "with sums in fp32 (fp16 700.00 TFLOP/s)" in text
+    header, cells = (line for line in text.splitlines() if line.startswith(("| model | length", "| albert-xxlarge")))
+    assert header.split("|").index(" dropout ") == cells.split("|").index(" 0.10 ")
 
 
 def test_an_annotation_is_no_kernel():

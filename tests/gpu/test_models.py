@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 
+from benchmarks.shared.measure import note_largest
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
 from tests.model.examples import randomise, tiny_config
 from tests.model.test_packing import make_pair, pack
@@ -78,19 +79,13 @@ def test_no_activation_of_xxlarge_comes_near_the_largest_number_of_fp16(device, 
     config = AlbertConfig.preset("albert-xxlarge") if device.type == "cuda" else tiny_config()
     torch.manual_seed(0)
     model = AlbertForPreTraining(config).to(device, torch.float16)
-    largest = {}
-
-    def note(name, output):
-        largest[name] = max(largest.get(name, 0.0), float(output.detach().abs().max()))
-
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | nn.LayerNorm | nn.GELU):
-            module.register_forward_hook(lambda _, __, output, name=name: note(name, output))
+    noted = note_largest(model)
     rows, length = (4, 512) if device.type == "cuda" else (2, 40)
     ids = torch.randint(5, config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(1)).to(device)
     output = model(ids, masked_labels=ids)
     assert bool(output.mlm_loss_sum.isfinite())
-    note("hidden states", torch.stack(model.albert(ids).hidden_states))
+    largest = {name: float(value) for name, value in noted.items()}
+    largest["hidden states"] = float(torch.stack(model.albert(ids).hidden_states).detach().abs().max())
     name = max(largest, key=lambda name: largest[name])
     record_property("largest", f"{largest[name]:.4g} of {name}; hidden states {largest['hidden states']:.4g}")
     assert {"albert.encoder.feed_forward.0.output", "albert.encoder.feed_forward.0.activation"} <= largest.keys()

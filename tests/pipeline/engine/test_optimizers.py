@@ -28,6 +28,8 @@ def train_each(stages: list[int]) -> list[dict[str, Tensor]]:
         raise AssertionError(f"{builder.name} would be compiled")
 
     found = []
+    products = torch.backends.cuda.matmul
+    products.allow_fp16_reduced_precision_reduction = products.allow_bf16_reduced_precision_reduction = True
     with mock.patch.object(OpBuilder, "jit_load", fail):
         for stage in stages:
             json = training.config(stage, "fp32", world, gradient_clipping=0.0, optimizer=OPTIMIZER)
@@ -36,7 +38,6 @@ def train_each(stages: list[int]) -> list[dict[str, Tensor]]:
             for group in engine.optimizer.param_groups:
                 group["rate_share"] = 1.0
             training.train(engine, 0, STEPS)
-            products = torch.backends.cuda.matmul
             assert not products.allow_fp16_reduced_precision_reduction
             assert not products.allow_bf16_reduced_precision_reduction
             assert type(engine.basic_optimizer) is torch.optim.AdamW
