@@ -190,7 +190,7 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
     if declare.value_in(words, "--task") is None and (output := declare.value_in(words, "--output")) is not None:
         place, name = Path(output), "config.yaml"
         if begun := [place] if (place / name).exists() else seed_directories(place, name):
-            words = declare.with_file(FinetuneFlags, words, begun[0] / name)
+            words = declare.with_file(FinetuneFlags, words, begun[-1] / name)  # of the command with most seeds
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
     if flags.steps is not None and flags.epochs is not None:
         raise UserError("--steps and --epochs both say how long to train; drop one")

@@ -13,7 +13,7 @@ from pipeline.checkpoint.initial_weights import InitialModel
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning import finetune_settings
 from pipeline.finetuning.fine_tuning import FineTuning
-from pipeline.settings import finetune_flags
+from pipeline.settings import declare, finetune_flags
 from pipeline.tasks.own_tasks import Head
 from pipeline.tasks.registry import PAPER_TASKS, find_task
 from pipeline.training import schedule
@@ -147,6 +147,15 @@ def test_the_scheduler_of_a_json_decides_rate_and_warm_up_but_for_the_flags(tmp_
         assert (found.hyperparameters["learning_rate"], found.warmup_steps) == (rate, warmup)
         assert schedule.of_run(found)(warmup) == rate
         assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == division
+
+
+def test_the_output_alone_stands_for_the_command_with_most_seeds(tmp_path):
+    words = ["--task", "rte", "--init", "init", "--data", "data", "--output", str(tmp_path)]
+    for seed, seeds in ((0, 2), (2, 3), (10, 11)):  # finished seeds keep the words of the command that made them
+        (tmp_path / f"seed-{seed}").mkdir()
+        given = finetune_flags.parse([*words, "--seeds", str(seeds)])
+        (tmp_path / f"seed-{seed}" / "config.yaml").write_text(declare.to_yaml(given))
+    assert finetune_flags.parse(["--output", str(tmp_path)]).seeds == 11
 
 
 def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
