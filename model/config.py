@@ -99,8 +99,9 @@ class AlbertConfig:
 
     initial_attention: str = "random"
     """"random", as in the paper, or "neighbours" (`model/initialisation.py`): half of the heads begin at the tokens -1,
-    +1, -2, +2 and so on. A quarter of the embedding begins with sines of the position. The weights of pooler and
-    sentence head keep the size of what they read. It ends the plateau at which small models otherwise begin."""
+    +1, -2, +2 and so on. A quarter of the embedding begins with sines of the position. Without
+    `residual_initializer_range`, pooler and sentence head keep the size of what they read. It ends the plateau at which
+    small models otherwise begin."""
 
     initial_output_bias: str = "zeros"
     """"zeros", as in the paper, or "frequencies": the bias of each piece begins at the logarithm of its share of the

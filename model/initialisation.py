@@ -3,9 +3,7 @@
 A model with random weights attends to all tokens alike. It learns the frequencies of the tokens and then stays there
 for thousands of steps: the gradients of queries and keys are small until values of single neighbours are useful, and
 these are not useful until a head attends to single neighbours. Heads that begin at the neighbours end that plateau
-(docs/experiments.md has the measurements). In the same start, pooler and sentence head keep the size of what they read.
-With the paper's weights, the logits of a narrow model have a few hundredths of the size of the state of [CLS], and the
-gradient of the sentence loss shrinks as much (benchmarks/results/demo_trials.md).
+(docs/experiments.md has the measurements).
 
 Legend of the shapes: S positions, E embedding_size, H hidden_size, P units of position.
 """
@@ -63,9 +61,20 @@ def start_at_frequencies(bias: Tensor, counts: Tensor) -> None:
 
 
 def apply_to_sentence_head(classifier: nn.Linear, config: AlbertConfig) -> None:
-    """Changes weights that `initialise` has set as `initial_attention` asks for."""
-    if config.initial_attention == NEIGHBOURS:
+    """Changes weights that `initialise` has set as the fields of initial weights ask."""
+    if _keeps_size_of_cls(config):
         keep_size(classifier)
+
+
+def _keeps_size_of_cls(config: AlbertConfig) -> bool:
+    """Whether pooler and sentence head keep the size of what they read.
+
+    With the paper's weights, the logits of a narrow model have a few hundredths of the size of the state of [CLS], and
+    the gradient of the sentence loss shrinks as much (benchmarks/results/demo_trials.md). Where each layer adds little
+    at first, [CLS] is nearly the same for all texts. Then with large weights the noise of the sentence loss saturates
+    the pooler before it tells texts apart (docs/experiments.md, "Lost models").
+    """
+    return config.initial_attention == NEIGHBOURS and config.residual_initializer_range is None
 
 
 def apply_initial_options(
@@ -81,8 +90,8 @@ def apply_initial_options(
     if config.initial_attention == NEIGHBOURS:
         with torch.no_grad():
             _start_at_neighbours(embeddings, encoder, config)
-        if pooler is not None:
-            keep_size(pooler)
+    if pooler is not None and _keeps_size_of_cls(config):
+        keep_size(pooler)
 
 
 def _residual_weights(encoder: SharedEncoder) -> list[Tensor]:

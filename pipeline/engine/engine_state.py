@@ -148,7 +148,10 @@ def _dynamic_loss_scaler(engine: DeepSpeedEngine) -> Any | None:
 
 
 def weights_checksum(engine: DeepSpeedEngine) -> str:
-    """The checksum of the model's weights on this rank; "" at stage 3, where no rank has all. Waits for the device."""
+    """The checksum of the model's weights on this rank; "" at stage 3, where no rank has all. Waits for the device.
+
+    Once a save: it hashes the 446 MB of albert-xxlarge in 0.2 s on one core; the copy takes about as long (arithmetic).
+    """
     if zero_layout.stage(engine) == 3:
         return ""
     checksum = xxhash.xxh3_64()

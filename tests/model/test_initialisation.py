@@ -99,16 +99,18 @@ def test_words_are_as_large_as_positions_in_the_first_layer(sizes):
     assert words / positions == pytest.approx(1.0, abs=0.25)
 
 
-@pytest.mark.parametrize("hidden_size", [128, 256])
-def test_pooler_and_sentence_head_keep_the_size_of_what_they_read(hidden_size):
+@pytest.mark.parametrize(("hidden_size", "residual"), [(128, None), (256, None), (256, 0.004)])
+def test_pooler_and_sentence_head_keep_the_size_of_what_they_read(hidden_size, residual):
     torch.manual_seed(0)
-    model = AlbertForPreTraining(dataclasses.replace(NEIGHBOURS, hidden_size=hidden_size))
+    fields = {"hidden_size": hidden_size, "residual_initializer_range": residual}
+    model = AlbertForPreTraining(dataclasses.replace(NEIGHBOURS, **fields))
     assert model.albert.pooler is not None
     assert model.sentence_head is not None
     with torch.no_grad():
         states = torch.randn(4000, hidden_size)
         pooled = model.albert.pooler.dense(states)  # (4000, H)
         logits = model.sentence_head(states)  # (4000, 2)
-    assert pooled.std().item() == pytest.approx(1.0, abs=0.05)
+    size = 1.0 if residual is None else 0.88 * 0.02 * math.sqrt(hidden_size)  # or that of the paper's weights
+    assert pooled.std().item() == pytest.approx(size, rel=0.05)
     # two rows of H weights: five standard errors of their mean square
-    assert logits.square().mean().item() == pytest.approx(1.0, abs=5 / math.sqrt(hidden_size))
+    assert logits.square().mean().item() == pytest.approx(size**2, rel=5 / math.sqrt(hidden_size))
