@@ -29,17 +29,19 @@ _MARK = "albert-pretraining curves"
 
 
 def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
-    """Tokens a second of all training since the first record, evaluations and saves left out; None if unknown.
+    """Tokens a second of all training of a run, evaluations and saves left out; None if unknown.
 
     The speed of each record is that of its interval. A mean of speeds would count a short interval like a long one.
     """
-    tokens = seconds = 0.0
-    for record in training:
+    first = tokens = seconds = 0.0
+    for number, record in enumerate(training):
         so_far, speed = record.get("tokens"), record.get("tokens_per_second")
+        if so_far and number == 0:  # what was read before it is of the run that a branch has left
+            first = tokens = so_far - (record.get("interval_tokens") or so_far)
         if so_far and speed and so_far > tokens:
             seconds += (so_far - tokens) / speed
             tokens = so_far
-    return tokens / seconds if seconds else None
+    return (tokens - first) / seconds if seconds else None
 
 
 def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
@@ -69,7 +71,7 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         rows |= _of_held_out(name or "held-out", metrics, settings.objective)
     rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.engine.precision}"
     rows["time"] = f"{last('seconds', training):.0f} s on {quantity(settings.engine.world_size, 'rank')}"
-    rows |= {"run": str(directory), "exported model": str(export)}
+    rows |= {"run": str(directory)} | ({"exported model": str(export)} if export.is_dir() else {})
     rows |= {} if curves is None else {"curves": str(curves)}
     return "\n".join([*_lines(rows), "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])
 

@@ -248,5 +248,5 @@ def find_gpu(
         gpu,
         network_gbit=network_gbit or gpu.network_gbit,
         memory_bytes=memory_gb * 1e9 if memory_gb else gpu.memory_bytes,
-        tflops=dict.fromkeys(("fp16", "bf16", "fp32"), tflops) if tflops else gpu.tflops,
+        tflops=dict.fromkeys(gpu.tflops or ("fp16", "bf16", "fp32"), tflops) if tflops else gpu.tflops,
     )

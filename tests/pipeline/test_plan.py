@@ -72,6 +72,7 @@ def test_a_gpu_of_given_figures() -> None:
     assert found.usable_memory == pytest.approx(0.92 * 96e9)
     assert found.cluster.gpu.network_gbit == 100
     assert found.tflops == pytest.approx(250), "half of the peak at this width"
+    assert set(request("--gpu", "v100", "--gpu-tflops", "100").cluster.gpu.tflops) == set(GPUS["v100"].tflops)
     known = request("--gpu-memory", "94")
     assert (known.cluster.gpu.memory_bytes, known.cluster.gpu.tflops) == (94e9, GPUS["h100"].tflops)
     with pytest.raises(UserError, match=r"not known; choose one of v100, .* or give --gpu-memory and --gpu-tflops"):

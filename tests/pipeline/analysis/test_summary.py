@@ -104,3 +104,5 @@ def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
     assert sustained_speed([slow, fast]) == pytest.approx(2000 / (100 + 1))
     assert sustained_speed([{"tokens": 5, "tokens_per_second": None}, {"tokens": 9}]) is None
     assert sustained_speed([]) is None
+    branch = [{"tokens": 5100, "interval_tokens": 100, "tokens_per_second": 50}, slow | {"tokens": 5300}]
+    assert sustained_speed(branch) == pytest.approx(300 / (100 / 50 + 200 / slow["tokens_per_second"]))
