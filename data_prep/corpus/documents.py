@@ -213,7 +213,8 @@ def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
 def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict[Path, PartFile]:
     """Returns the checked Parquet files of a split in order, with their entries. UserError: none, or damage."""
     if split not in manifest.counts:
-        raise UserError(f"{directory} has no {split} split; extract it again with --{split.replace('_', '-')} FRACTION")
+        flag = split.replace("_", "-")
+        raise UserError(f"{directory} has no {split} split; extract into another --out with --{flag} FRACTION")
     parts = {directory / file.name: file for file in manifest.files if file.name.startswith(f"{split}-")}
     # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
     # Reading takes most of the time, and a checksum is computed without Python's lock.

@@ -122,10 +122,11 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan) -> None:
         files = [file for record in records for file in record.files]
         if not counts.rows:
             end_job(out, files)
+            remedy = "lower --min-tokens or " if counts.documents_left_out else ""
             raise UserError(
                 f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than "
                 f"{plan.manifest.min_tokens} tokens and {counts.removed:,} are duplicates or similar to held-out ones, "
-                "so there are no rows; lower --min-tokens or add text"
+                f"so there are no rows; {remedy}add text"
             )
         finish(out, plan, files, duplicates, dict(pair for record in records for pair in record.similar))
 
