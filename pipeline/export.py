@@ -24,7 +24,7 @@ def parser() -> Parser:
     p.add_argument("--step", type=positive, metavar="N", help="the checkpoint of this step")
     license_help = "the model's license, as the hub spells it, such as apache-2.0 (default: other, not stated)"
     p.add_argument("--license", default="other", metavar="ID", help=license_help)
-    language_help = "languages of the text, such as en (default: none)"
+    language_help = "languages of the text, such as en (default: what the shards recorded)"
     p.add_argument("--language", nargs="+", default=[], metavar="CODE", help=language_help)
     p.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
     return p

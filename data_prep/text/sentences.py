@@ -51,6 +51,7 @@ _ROMAN = re.compile(r"[IVXLCDM]+")
 _INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.-?)*[^\W\d_]{1,2}")
 _WORD = re.compile(r"(?:[^\s(\[{«»“”„‚‘\"'’‹›—–/]|['’](?=\w$))*$")  # "ing" in "dell'ing", and "Somali's"
 _PRIOR = re.compile(r"(?<!\w)(\w{1,2})\.$")
+_GOES_ON = re.compile(r"[:;,](?!\S)")  # and neither ",," that opens a quotation, nor a smiley
 _VOWELS = frozenset("aeiouyæøœıаеиоуыэюяєіαεηιουω")
 _WITHOUT_STOPS = re.compile(r"[\u0e00-\u109f\u1780-\u17ff]")  # Thai, Lao, Tibetan, Burmese, Khmer
 _NEXT_WORD = re.compile(r"\w*")
@@ -174,7 +175,7 @@ def _ends(paragraph: str, match: re.Match[str], begin: int, rules: _Rules) -> bo
         return False  # the source of a quotation, or what goes on in Chinese
     start = _OPENING.match(paragraph, after).end()  # type: ignore[union-attr]
     following = paragraph[start : start + 1]
-    if following.islower() or following in (":", ";", ","):
+    if following.islower() or _GOES_ON.match(paragraph, start):
         return False
     stop = match[0].rstrip()
     quoted = stop[-1] not in _STOPS + _WIDE + ")]}）】"
@@ -198,7 +199,7 @@ def _ends(paragraph: str, match: re.Match[str], begin: int, rules: _Rules) -> bo
     next_word = _NEXT_WORD.match(paragraph, start)[0]  # type: ignore[index]
     kind = _class_of(word, before.rpartition(" ")[2], next_word, rules)
     if kind == "either":
-        short = first - begin <= _LOOK_BACK and paragraph.count(" ", begin, first) <= _BLANKS
+        short = paragraph.count(" ", begin, min(first, begin + 5 * _LOOK_BACK)) <= _BLANKS
         return not short and paragraph[after] not in "—–-"
     return kind != "binding"
 

@@ -111,11 +111,16 @@ def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
     """A table of every labelled split of the runs below directories, beside that of the same task from random weights.
 
     Of several seeds the first one is compared. The interval of the gain is in percentage points. Raises UserError: a
-    run has no logits, the two runs of a task hold different examples, or no example has a label.
+    run has no logits, `random` has no run from random weights, the two runs of a task hold different examples, or no
+    example has a label.
     """
     untrained: dict[str, Mapping[str, Any]] = {}
-    for run in find_runs(random):
+    for run in (run for run in find_runs(random) if run.results.random_weights):
         untrained.setdefault(run.task.name, _first_predictions(run))
+    if random and not untrained:
+        raise UserError(
+            "--random: no run there is from random weights; make one with pipeline.finetune --random-weights"
+        )
     rows = [row for run in find_runs(runs) for row in _rows(run, untrained.get(run.task.name, {}))]
     if not rows:
         raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")

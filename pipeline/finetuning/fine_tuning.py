@@ -158,17 +158,23 @@ class FineTuning(TrainingTask):
                 lines.append("note: some labels differ in capitals only; is each a class of its own?")
             if note := task.kind.note(task.labels):
                 lines.append(f"note: {note}")
-        if cut := self.features["train"].cut:
-            longest = self.settings.max_length
-            lines.append(f"note: {cut:,} examples of train have more than {longest} tokens; the rest is not read")
+        for split, its in self.features.items():
+            if its.cut:
+                longest = self.settings.max_length
+                lines.append(
+                    f"note: {its.cut:,} examples of {split} have more than {longest} tokens; the rest is not read"
+                )
         return lines
 
     def details(self) -> list[str]:
         settings = self.settings
-        return [
+        lines = [
             f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
             f"{settings.rate_note}; longest sequence {settings.max_length}"
         ]
+        return (
+            lines if self.evaluates else [*lines, "note: no dev set, so nothing is measured and the last step is taken"]
+        )
 
     def conclude(self, run: TrainingRun) -> str:
         """Predicts with the best step."""

@@ -146,8 +146,9 @@ def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware, rate: 
         json.pop("gradient_accumulation_steps", None)
     if flags.batch_size is not None and (micro := json.get("train_micro_batch_size_per_gpu")) is not None:
         json["train_micro_batch_size_per_gpu"] = min(micro, flags.batch_size)
-    if flags.learning_rate is not None:
-        json.get("scheduler", {}).get("params", {}).pop("warmup_max_lr", None)
+    scheduler = json.get("scheduler", {})
+    if flags.learning_rate is not None and scheduler.get("type") in schedule.WITH_PEAK:
+        scheduler.get("params", {}).pop("warmup_max_lr", None)
     sizes = {"train_batch_size": flags.batch_size, "train_micro_batch_size_per_gpu": flags.micro_batch_size}
     rates = {"lr": flags.learning_rate, "weight_decay": flags.weight_decay}
     for block, given in ((json, sizes), (json["optimizer"].setdefault("params", {}), rates)):

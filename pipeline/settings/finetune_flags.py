@@ -58,7 +58,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
     data: str | None = flag(
         "the task's official files, a directory with train.csv and so on, or a data set", None, metavar="DIR"
     )
-    max_length: int | None = flag("tokens of the longest sequence (default: Table 14)", None, positive)
+    max_length: int | None = flag("tokens of the longest sequence (default: Table 14; own files: 512)", None, positive)
     doc_stride: int | None = flag("SQuAD: tokens from one window to the next (default: 128)", None, positive)
     max_query_length: int | None = flag("SQuAD: tokens of the longest question (default: 64)", None, positive)
     max_answer_length: int | None = flag("SQuAD: tokens of the longest answer (default: 30)", None, positive)
@@ -84,15 +84,17 @@ class FinetuneFlags(ColumnFlags, RunFlags):
     steps: int | None = flag("optimizer steps of the run (default: Table 14; own files: 3 epochs)", None, positive)
     epochs: float | None = flag("passes over the training examples, in place of --steps", None, above_zero)
     warmup_steps: int | None = flag(
-        "steps of warm-up (default: the same fraction of the steps as in Table 14; own files: a tenth)", None, natural
+        "steps of warm-up (default: the JSON's, or the fraction of Table 14; own files: a tenth)", None, natural
     )
     learning_rate: float | None = flag(
-        "peak of the learning rate, which then decays to 0 (default: Table 14; higher for models of a width below 768)",
+        "peak of the learning rate, which then decays to 0 (Table 14; own files: 2e-5; higher below width 768)",
         None,
         below_one,
     )
     batch_size: int | None = flag(
-        "examples (windows of SQuAD, questions of RACE) in a step (default: Table 14; own files: 32)", None, _batch
+        "examples (windows of SQuAD and tagging, questions of RACE) in a step (default: Table 14; own files: 32)",
+        None,
+        _batch,
     )
     micro_batch_size: int | None = flag(
         "examples of a micro-batch on one rank (default: a rank's part of the batch)", None, _batch
@@ -181,6 +183,10 @@ def seed_directories(output: Path, file: str) -> list[Path]:
     return sorted((path.parent for path in output.glob(f"seed-*/{file}")), key=lambda path: (len(path.name), path.name))
 
 
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
 def parse(words: Sequence[str]) -> FinetuneFlags:
     """Parses the command line, and that of the run in --output if `words` name no task.
 
@@ -190,10 +196,10 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
     if declare.value_in(words, "--task") is None and (output := declare.value_in(words, "--output")) is not None:
         place, name = Path(output), "config.yaml"
         if begun := [place] if (place / name).exists() else seed_directories(place, name):
-            words = declare.with_file(FinetuneFlags, words, begun[-1] / name)  # of the command with most seeds
+            words = declare.with_file(FinetuneFlags, words, max((run / name for run in begun), key=_written))
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
     if flags.steps is not None and flags.epochs is not None:
-        raise UserError("--steps and --epochs both say how long to train; drop one")
+        raise UserError("--steps and --epochs, of the command or its config.yaml, both say how long to train; drop one")
     if flags.seed + (flags.seeds or 1) > 2**63:
         raise UserError(f"--seed {flags.seed} and --seeds {flags.seeds} go beyond 2**63 - 1; give a smaller --seed")
     if flags.is_own_task:

@@ -62,7 +62,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
         f"a preset: {', '.join(PRESETS)}", None, name="--model", metavar="NAME", group="model and data"
     )
     init: Path | None = flag(
-        "start from an export, a run, or a published ALBERT or BERT (default: random weights)",
+        "start from an export, a run, or a published ALBERT or BERT (default: random, or those of --teacher, --branch)",
         None,
         Path,
         metavar="DIR",
@@ -105,7 +105,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     steps: int | None = flag(
         "optimizer steps of the run (default: the paper's 125,000 at a batch of 4096)", None, positive
     )
-    warmup_steps: int | None = flag("steps of warm-up (default: 2.5 % of the steps)", None, natural)
+    warmup_steps: int | None = flag("steps of warm-up (default: the JSON's, or 2.5 % of the steps)", None, natural)
 
     log_interval: int = flag(
         "steps from one logged line to the next", 10, positive, group="logging, evaluation, checkpoints"

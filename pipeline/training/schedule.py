@@ -14,6 +14,7 @@ from pipeline.settings.run_settings import RunSettings
 Schedule = Callable[[int], float]
 
 KINDS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "WarmupStableDecay")  # values of `scheduler.type`
+WITH_PEAK = ("WarmupLR", "WarmupDecayLR")  # those that may have a `warmup_max_lr`
 MAX_RATE = 3e38  # the largest learning rate, near the largest number in fp32
 
 
@@ -85,7 +86,7 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
     shape = params.pop("warmup_type", "linear" if kind == "WarmupStableDecay" else "log")
     floor = start = end = 0.0
     decay_steps, decay_shape = 0, "linear"
-    if kind in ("WarmupLR", "WarmupDecayLR"):
+    if kind in WITH_PEAK:
         floor, peak = float(params.pop("warmup_min_lr", 0.0)), float(params.pop("warmup_max_lr", peak))
     elif kind == "WarmupCosineLR":
         start, end = float(params.pop("warmup_min_ratio", 0.0)), float(params.pop("cos_min_ratio", 0.0001))

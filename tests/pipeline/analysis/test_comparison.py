@@ -33,7 +33,8 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
         run = made_runs.finetuning(tmp_path / name, "sst2", "x", {}, random_weights=name.startswith("random"))
         made_runs.logits(run, "dev", right, 200 - right, seed=right)
     for name, right in (("good/squad2", 30), ("random/squad2", 10)):
-        made_runs.answers(made_runs.finetuning(tmp_path / name, "squad2", "x", {}), "dev", right, 40 - right, -1.0)
+        run = made_runs.finetuning(tmp_path / name, "squad2", "x", {}, random_weights=name.startswith("random"))
+        made_runs.answers(run, "dev", right, 40 - right, -1.0)
     squad, sst2 = compared(tmp_path, capsys, "good", "random")
     assert sst2[:3] == [f"{tmp_path}/good/sst2", "pre-trained", "sst2"]
     random = f"60.0 ({interval(*wilson_interval(120, 200))})"
@@ -46,7 +47,7 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     assert gain(same)[0] >= 0.0  # four of two hundred are won, none lost
     assert wilson_interval(124, 200)[0] < 0.555
     assert same[10] == "not above the majority class"
-    assert [row[1] for row in compared(tmp_path, capsys, "random")] == ["pre-trained", "random"]
+    assert [row[1] for row in compared(tmp_path, capsys, "random")] == ["random", "random"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,11 @@ def test_other_dev_files_of_as_many_rows_are_not_compared():
         ("compare", ["--runs", "{tmp}/bad"], "results.json"),
         ("compare", ["--runs", "{tmp}/plain"], "holds no logits"),
         ("compare", ["--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
+        (
+            "compare",
+            ["--runs", "{tmp}/plain", "--random", "{tmp}/plain"],
+            "--random: no run there is from random weights",
+        ),
         ("summary", ["--run", "{tmp}/begun"], "has not ended; its metrics so far are in {tmp}/begun/metrics.jsonl"),
     ],
 )

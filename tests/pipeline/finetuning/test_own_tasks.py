@@ -151,8 +151,7 @@ def test_what_a_later_command_does_not_have_is_gone(place):
 
 
 def test_runs_are_compared(place, capsys):
-    seeds = place.runs / "seeds"
-    assert evaluate.main(["compare", "--runs", str(place.runs / "tagging"), "--random", str(seeds)]) == 0
+    assert evaluate.main(["compare", "--runs", str(place.runs / "tagging")]) == 0
     row = capsys.readouterr().out.splitlines()[2].split(" | ")
     value = 100 * results(place.runs / "tagging")["metrics"]["dev"]["entity_f1"]
     assert [*row[4:7], row[8].split(" ")[0]] == [str(own_files.SIZES["dev"]), "entity_f1", "", f"{value:.1f}"]

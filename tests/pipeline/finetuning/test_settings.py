@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,13 +150,15 @@ def test_the_scheduler_of_a_json_decides_rate_and_warm_up_but_for_the_flags(tmp_
         assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == division
 
 
-def test_the_output_alone_stands_for_the_command_with_most_seeds(tmp_path):
+def test_the_output_alone_stands_for_the_newest_command(tmp_path):
     words = ["--task", "rte", "--init", "init", "--data", "data", "--output", str(tmp_path)]
     for seed, seeds in ((0, 2), (2, 3), (10, 11)):  # finished seeds keep the words of the command that made them
         (tmp_path / f"seed-{seed}").mkdir()
         given = finetune_flags.parse([*words, "--seeds", str(seeds)])
-        (tmp_path / f"seed-{seed}" / "config.yaml").write_text(declare.to_yaml(given))
-    assert finetune_flags.parse(["--output", str(tmp_path)]).seeds == 11
+        config = tmp_path / f"seed-{seed}" / "config.yaml"
+        config.write_text(declare.to_yaml(given))
+        os.utime(config, (seeds % 11, seeds % 11))
+    assert finetune_flags.parse(["--output", str(tmp_path)]).seeds == 3
 
 
 def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
@@ -189,10 +192,14 @@ def test_a_head_is_kept_for_the_same_task_and_labels_only(task, labels, keeps):
         assert run.has_head("classifier.weight") == kept
 
 
-def test_the_start_says_how_many_examples_are_cut():
+def test_the_start_says_how_many_examples_are_cut_and_that_there_is_no_dev_set():
     data = SimpleNamespace()
     run = FineTuning(resolved("rte"), None, initial_model(MODEL), find_task("rte"), data, None)
-    said = f"note: 1,234 examples of train have more than {run.settings.max_length} tokens; the rest is not read"
-    for cut, notes in ((0, []), (1234, [said])):
-        data.features = {"train": SimpleNamespace(examples=2000, cut=cut)}
-        assert run.subject(None)[2:] == notes
+    for cut in ({"train": 0}, {"train": 1234}, {"train": 0, "dev": 1}):
+        data.features = {split: SimpleNamespace(examples=2000, cut=its) for split, its in cut.items()}
+        assert run.subject(None)[2:] == [
+            f"note: {its:,} examples of {split} have more than {run.settings.max_length} tokens; the rest is not read"
+            for split, its in cut.items()
+            if its
+        ]
+        assert any("no dev set" in line for line in run.details()) == ("dev" not in cut)
