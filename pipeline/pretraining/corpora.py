@@ -55,11 +55,14 @@ class Corpora:
             for name, shards, weight in zip(names_of(self.directories), self.sets, self.weights)
         )
 
-    def steps_after(self, tokens: Sequence[int], train_batch_size: int) -> tuple[int, ...]:
-        """The steps after which a run has read about so many tokens, without padding. Rows of a set differ little."""
+    def steps_after(self, tokens: Sequence[int], train_batch_size: int, shift: int = 0) -> tuple[int, ...]:
+        """The steps after which a run has read about so many tokens, without padding. Rows of a set differ little.
+
+        shift: see `Branch`.
+        """
         filled = [shards.manifest.counts.fill * shards.manifest.max_seq_length for shards in self.sets]
         of_row = sum(weight * count for weight, count in zip(self.weights, filled)) / sum(self.weights)
-        return tuple(sorted({max(1, round(number / (of_row * train_batch_size))) for number in tokens}))
+        return tuple(sorted({max(1, round((number / of_row - shift) / train_batch_size)) for number in tokens}))
 
     def check_size(self, train_batch_size: int) -> None:
         """Raises UserError if a corpus has too few rows for its share of one batch."""

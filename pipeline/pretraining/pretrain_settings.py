@@ -14,6 +14,7 @@ from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.initial_weights import InitialModel, exported_checkpoint, find_initial_model, record_of
 from pipeline.checkpoint.retention import TAG, step_of
+from pipeline.data.sampler import batch_of_step
 from pipeline.engine import deepspeed_config as engine_config
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
@@ -62,6 +63,10 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     if branched is not None:
         branch, source = branched
         before = earlier or EarlierStart(Path(branch.run), source, branch.step)  # whose batches are trained on
+        if earlier is None or not earlier.steps_made:
+            passed = batch_of_step(branch.step, source.skipped_batches)
+            shift = source.samples_after(passed) - passed * engine.train_batch_size
+            branch = dataclasses.replace(branch, shift=shift)
         _check_branch(branch, source, model, engine.optimizer, steps)
         if (run := Path(branch.run)).is_dir():
             own = find_vocabulary(run), load_vocabulary(run)
@@ -79,7 +84,7 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         eval_interval=flags.eval_interval,
         save_interval=flags.save_interval,
         kept_checkpoints=flags.kept_checkpoints,
-        milestones=corpora.steps_after(flags.keep_at, engine.train_batch_size),
+        milestones=corpora.steps_after(flags.keep_at, engine.train_batch_size, 0 if branch is None else branch.shift),
         skipped_batches=skipped_batches_of(before, flags.skip_batches, steps),
         scored_on=digest_of(flags.eval_data[0]) if flags.eval_data else "",
         branch=branch,

@@ -148,7 +148,7 @@ class PreTraining(TrainingTask):
         return lines + [f"batches {first + 1:,} to {end:,} are left out" for first, end in settings.skipped_batches]
 
     def details(self) -> list[str]:
-        lines = self.training.describe(self.settings.steps * self.settings.engine.train_batch_size)
+        lines = self.training.describe(self.settings.samples_after(self.settings.steps))
         counts = [collator.shards.manifest.counts for collator in self.training.collators]
         if fault := describe_missing_labels(counts, self.settings.objective):
             lines.append(f"note: {fault}")

@@ -197,7 +197,7 @@ def _print_header(run: TrainingRun, task: TrainingTask, new_tensors: Sequence[st
     if not run.is_rank_0:
         return
     settings, engine, step, branch = run.settings, run.settings.engine, run.state.step, run.settings.branch
-    epochs = settings.steps * engine.train_batch_size / task.rows
+    epochs = settings.samples_after(settings.steps) / task.rows
     origin = f"resuming from step {step}"
     if branch is not None and branch.step == step:
         origin = f"going on from step {step} of {branch.run}"

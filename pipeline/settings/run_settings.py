@@ -58,10 +58,14 @@ class CorpusRecord:
 
 @dataclass(frozen=True)
 class Branch:
-    """The checkpoint of another run that a run goes on from: the directory of that run, and the step."""
+    """The checkpoint of another run that a run goes on from: the directory of that run, and the step.
+
+    shift: samples that have been read at that step, less as many steps of the batch of this run.
+    """
 
     run: str
     step: Count
+    shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,10 @@ class RunSettings:
     def first_step(self) -> int:
         """The step that a new run begins at: 0, or that of the branch."""
         return 0 if self.branch is None else self.branch.step
+
+    def samples_after(self, steps: int) -> int:
+        """The samples that are behind the run after so many steps, those of the run before a branch among them."""
+        return steps * self.engine.train_batch_size + (0 if self.branch is None else self.branch.shift)
 
     @property
     def starts_trained(self) -> bool:

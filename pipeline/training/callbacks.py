@@ -160,8 +160,7 @@ class MetricsLog(Callback):
     def on_evaluation(self, evaluation: Evaluation) -> None:
         """Writes the record of an evaluation."""
         step = self._run.state.step
-        samples = step * self._run.settings.engine.train_batch_size
-        self.log(step, evaluation.metrics | {"samples": samples}, "eval")
+        self.log(step, evaluation.metrics | {"samples": self._run.settings.samples_after(step)}, "eval")
 
     def on_save(self) -> None:
         """Makes the records so far survive a power loss: a run that resumes from the save does not write them again."""

@@ -91,15 +91,15 @@ class StepMetrics:
     def record(self) -> dict[str, Any]:
         """The metrics, which begin anew. Collective; waits for the device."""
         run, state, engine = self._run, self._run.state, self._run.engine
-        batch_size = run.settings.engine.train_batch_size
         (totals,) = sum_over_ranks(run.control, self.meter.totals())
         tokens, rows = self.meter.of_this_start(totals)
         self.meter.reset()
         state.tokens += int(totals.tokens)
         skipped = batch_of_step(state.step - 1, run.settings.skipped_batches) - (state.step - 1)
-        record = self._task.summarise(totals) | self._task.data_progress((state.step + skipped) * batch_size)
+        progress = self._task.data_progress(run.settings.samples_after(state.step + skipped))
+        record = self._task.summarise(totals) | progress
         record |= {
-            "samples": state.step * batch_size,
+            "samples": run.settings.samples_after(state.step),
             "tokens": state.tokens,
             "grad_norm": engine_state.gradient_norm(engine),
             "loss_scale": zero_layout.loss_scale(engine),

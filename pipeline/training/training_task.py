@@ -121,8 +121,10 @@ class TrainingTask(ABC):
         """
         engine, control = self.settings.engine, self.control
         size, ranks = engine.micro_batch_size, (control.rank, control.world_size)
+        shift = self.settings.samples_after(0)
         for batch in batches:
-            yield [self.read(part, size) for part in step_positions(batch, *ranks, size, engine.train_batch_size)]
+            parts = step_positions(batch, *ranks, size, engine.train_batch_size)
+            yield [self.read(part + shift, size) for part in parts]
 
     @abstractmethod
     def label_counts(self, micro_batches: Sequence[Any]) -> Any:

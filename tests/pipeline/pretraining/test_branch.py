@@ -4,11 +4,14 @@ import hashlib
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from common.errors import UserError
 from pipeline.checkpoint.retention import step_of, tags
+from pipeline.pretraining.pretraining_task import PreTraining
 from tests.pipeline.conftest import run
 from tests.pipeline.outcome import outcome
 from tests.pipeline.pretraining.command_lines import CONFIG, line, resolve
@@ -67,7 +70,22 @@ def test_a_branch_trains_as_a_run_that_had_its_schedule_from_the_start(trained):
     first = next(record for record in outcome(folder / "branch")[0] if record["split"] == "eval")
     assert first["step"] == step_of(checkpoint), "what the branch starts with is evaluated"
     record = json.loads((folder / "branch" / "settings.json").read_text())
-    assert record["branch"] == {"run": str((folder / "constant").resolve()), "step": step_of(checkpoint)}
+    assert record["branch"] == {"run": str((folder / "constant").resolve()), "step": step_of(checkpoint), "shift": 0}
+
+
+def test_a_branch_with_another_batch_reads_the_rows_that_follow(trained, words):
+    folder, _ = trained
+    batch = CONFIG["train_batch_size"]
+    (folder / "double.json").write_text(json.dumps(CONFIG | {"train_batch_size": 2 * batch}))
+    given = {"--branch": str(folder / "constant"), "--model-args": SMALL, "--steps": "20", "--keep-at": "6k"}
+    settings = resolve(words | given | {"--deepspeed_config": str(folder / "double.json")}, 1)
+    task = PreTraining(settings, None, None, None)
+    task.control = SimpleNamespace(rank=0, world_size=1)
+    task.read = lambda positions, size: positions
+    (micro_batches,) = task.steps([9])  # about 480 tokens each of the 9 steps before, 960 from here on
+    assert np.concatenate(micro_batches).tolist() == list(range(9 * batch, 11 * batch))
+    assert (settings.samples_after(9), settings.samples_after(10)) == (9 * batch, 11 * batch)
+    assert settings.milestones == (11,)
 
 
 def test_a_branch_resumes_without_the_run_that_it_left(trained):
