@@ -13,6 +13,7 @@ are named and left out.
 """
 
 import argparse
+import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -141,7 +142,8 @@ def main(argv: Sequence[str]) -> None:
     args = parser().parse_all(argv)
     table, scale = find_table(args.table), scale_of(args.scale)
     if args.collect:
-        print(markdown(table, _root(args)))
+        said = table.caption if scale == 1 else f"{table.caption}; here {scale:g} of the paper's steps"
+        print(markdown(dataclasses.replace(table, caption=said), _root(args)))
         return
     check(args, table)
     task_data = find_task_data(args.data_root)

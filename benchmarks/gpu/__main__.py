@@ -31,8 +31,7 @@ from common.errors import UserError, one_line
 from common.files import atomic
 from pipeline.engine.hardware import check_gpus_are_usable
 
-LIMIT_SECONDS = 590
-"""After so long a part is ended."""
+LIMIT_SECONDS = 590  # after which a part is ended
 
 
 def parser() -> Parser:
@@ -76,10 +75,11 @@ def main(argv: Sequence[str]) -> int:
         return _run_here(args.here, place)
     count = torch.cuda.device_count() if place.on_gpu else 2
     chosen = [name for name, part in PARTS.items() if part.gpus <= count]
+    if short := [name for name in limits if name not in chosen]:
+        raise UserError(f"--part {short[0]} needs more GPUs than the {count} of this machine; leave it out")
     for name in limits or [name for name in chosen if "error" in _read(name, place, {"error": "missing"})]:
-        if name in chosen:
-            _run_alone(name, place, limits.get(name, LIMIT_SECONDS), argv)
-            _write_page(args.page, place, chosen)
+        _run_alone(name, place, limits.get(name, LIMIT_SECONDS), argv)
+        _write_page(args.page, place, chosen)
     failed = _write_page(args.page, place, chosen)
     print(f"{len(chosen)} parts, failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0

@@ -160,7 +160,10 @@ def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, p
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = prefix + ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        keys = {name for block in (model, *Strict.__subclasses__()) for name in block.model_fields}
+        block: Any = model
+        for name in first["loc"][:-1]:
+            block = block.model_fields[name].annotation
+        keys = block.model_fields
         raise UserError(f"{source}: unknown key {path!r}; {did_you_mean(path.split('.')[-1], keys, 'remove it')}")
     if first["type"] == "missing":
         raise UserError(f"{source}: {path} is missing; add it{' (paper: 0.00176)' if path.endswith('.lr') else ''}")

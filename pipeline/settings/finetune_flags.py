@@ -180,7 +180,10 @@ def parser() -> Parser:
 
 def seed_directories(output: Path, file: str) -> list[Path]:
     """The directories of a run's seeds that have `file`, ordered by the seed."""
-    return sorted((path.parent for path in output.glob(f"seed-*/{file}")), key=lambda path: (len(path.name), path.name))
+    found = (
+        path.parent for path in output.glob(f"seed-*/{file}") if path.parent.name.removeprefix("seed-").isdecimal()
+    )
+    return sorted(found, key=lambda path: (len(path.name), path.name))
 
 
 def _written(path: Path) -> int:

@@ -20,6 +20,7 @@ MISTAKES = (
     (f"{EXTRACT} books --input noise.txt", r"--input holds no document \(skipped 1 not a text file\)"),
     (f"{EXTRACT} text --input e.txt --encoding ascii", r".*\(skipped 1 not in ascii\); check --encoding"),
     (f"{EXTRACT} jsonl --input a.jsonl --text-field b", r".*\(skipped 1 no text\); check --text-field"),
+    (f"{EXTRACT} jsonl --input a.jsonl --where text==c", r".*\(skipped 1 left out by --where\); check --where"),
     (f"{EXTRACT} books --input a.txt --held-out 1", "argument --held-out: 1 is not at least 0 and below 1"),
     (f"{EXTRACT} books --input a.txt --held-out 0.5 --validation 0.5", ".* leave nothing to train on"),
     (f"{EXTRACT} books --input a.txt --id-field x", "--id-field means nothing to --source books"),

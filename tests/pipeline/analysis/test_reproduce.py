@@ -113,7 +113,9 @@ def test_collect_makes_the_table(tmp_path, capsys):
     tuned = made_runs.finetuning(home / "squad1", "squad1", home / "pretrain", {"dev": {"f1": 75.0, "exact": 75.0}})
     made_runs.answers(tuned, "dev", 15, 5)
     assert reproduce.main(["10", "--out", str(tmp_path), "--scale", "0.01", "--collect"]) in (None, 0)
-    names = [line.split(" | ")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("|  | measured")]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("; here 0.01 of the paper's steps")
+    names = [line.split(" | ")[2] for line in lines if line.startswith("|  | measured")]
     assert names == ["not run", "75.0/75.0"]  # 1M, 1.5M
 
 

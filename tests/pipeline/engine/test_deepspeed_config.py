@@ -132,6 +132,7 @@ TEXTS = [
     ('{"train_batch_size": 8,\n "train_batch_size": 8}', "has the key 'train_batch_size' twice"),
     ('{"train_batchsize": 8}', "did you mean train_batch_size"),
     ('{"zero_optimization": {"stag": 1}}', "did you mean stage"),
+    ('{"zero_optimization": {"offload_optimizer": {}}}', "offload_optimizer'; remove it"),
     ('{"optimizer": {"type": "Adam", "params": {"lr": 0.1, "adam_w_mod": true}}}', "did you mean adam_w_mode"),
     ('{"zero_optimization": {"stage": "auto"}}', "zero_optimization.stage is 'auto'"),
     *(
