@@ -12,9 +12,9 @@ from pipeline.settings.run_settings import as_json
 from pipeline.settings.settings_file import FORMAT
 from pipeline.tasks.own_tasks import Head
 from pipeline.tasks.registry import TASKS
-from tests.pipeline.checkpoint.test_files import make
+from tests.pipeline.checkpoint.test_files import flip, make
 from tests.pipeline.pretraining.trained_models import export
-from tests.pipeline.records import finetune_settings
+from tests.pipeline.records import finetune_settings, pretrain_settings, write
 
 CONFIG = AlbertConfig.preset(
     "albert-tiny", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=16, embedding_size=8,
@@ -101,3 +101,13 @@ def test_the_checkpoint_of_a_run_is_its_best_or_its_newest(tmp_path):
     for step, score, chosen in ((1, None, 1), (2, None, 2), (3, 0.9, 3), (4, 0.5, 3)):
         make(tmp_path / "checkpoints", step, score)
         assert exported_checkpoint(tmp_path).name == tag_name(chosen)
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_note(tmp_path, capsys):
+    write(tmp_path, pretrain_settings())
+    older, newest = (make(tmp_path / "checkpoints", step) for step in (1, 2))
+    assert exported_checkpoint(tmp_path) == newest
+    assert capsys.readouterr().err == ""
+    flip(newest / "rank-00000.safetensors", -1)
+    assert exported_checkpoint(tmp_path) == older
+    assert capsys.readouterr().err == f"note: {newest} is damaged, so step-00000001 is read\n"
