@@ -118,7 +118,8 @@ def _of_fine_tuning(run: TaskRun) -> str:
 
 
 def _lines(rows: Mapping[str, object]) -> list[str]:
-    return [f"{name:<24}{value}" for name, value in rows.items()]
+    width = max(24, *(len(name) + 2 for name in rows))
+    return [f"{name:<{width}}{value}" for name, value in rows.items()]
 
 
 def draw_curves(run: Path, file: Path) -> None:
