@@ -144,8 +144,6 @@ def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware, rate: 
         json = engine_config.load(flags.deepspeed_config)
     if flags.batch_size is not None or flags.micro_batch_size is not None:
         json.pop("gradient_accumulation_steps", None)
-    if flags.batch_size is not None and (micro := json.get("train_micro_batch_size_per_gpu")) is not None:
-        json["train_micro_batch_size_per_gpu"] = min(micro, flags.batch_size)
     scheduler = json.get("scheduler", {})
     if flags.learning_rate is not None and scheduler.get("type") in schedule.WITH_PEAK:
         scheduler.get("params", {}).pop("warmup_max_lr", None)
