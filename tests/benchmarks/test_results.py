@@ -21,6 +21,7 @@ PROGRAMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "student/seed_2/student": student.markdown,
     "study/six_corpora/study": study.markdown,
     "study/twelve_layers/study": study.markdown,
+    "study/twelve_layers/small_head/study": study.markdown,
 }
 
 
