@@ -58,10 +58,10 @@ def _profiles(parts: Result) -> Iterator[str]:
         )
         kernels = [(row["name"], f"{1e3 * row['seconds']:,.2f}", row["calls"]) for row in one["kernels"]]
         yield from ("", markdown_table(("kernel", "ms", "calls"), kernels, "lrr"), "")
-        largest = sorted(one.get("largest", {}).items(), key=lambda output: -output[1])
-        yield "Largest absolute outputs in the next step; of `feed_forward.N.layer_norm`: hidden states. fp16 ends at"
-        yield from ("65,504.", "")
-        yield from (markdown_table(("module", "largest"), [(name, _cell(value)) for name, value in largest], "lr"), "")
+        if largest := sorted(one.get("largest", {}).items(), key=lambda output: -output[1]):
+            cells = [(name, _cell(value)) for name, value in largest]
+            yield "Largest absolute outputs in the next step; hidden states: `feed_forward.N.layer_norm`. fp16 ends at"
+            yield from ("65,504.", "", markdown_table(("module", "largest"), cells, "lr"), "")
 
 
 def _tests(parts: Result) -> Iterator[str]:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,8 +255,6 @@ def exported_checkpoint(run: Path, step: int | None = None) -> Path:
         return steps[step]
     if isinstance(settings, PretrainSettings):
         found = find_latest(checkpoints, content=True)
-        if found is not None and found != (newest := tags(checkpoints)[0]):
-            print(f"note: {newest} is damaged, so {found.name} is read", file=sys.stderr)
     else:
         found = find_best(checkpoints) or find_latest(checkpoints)
     if found is None:

@@ -8,6 +8,7 @@ writes are ever deleted. A checkpoint that is a link, or to which a person has a
 import contextlib
 import os
 import re
+import sys
 from pathlib import Path
 
 from common.files.atomic import sync
@@ -44,11 +45,15 @@ def tags(directory: Path, last: int | None = None) -> list[Path]:
 def find_latest(directory: Path, content: bool = False) -> Path | None:
     """The newest complete checkpoint in `directory`; None if there is none.
 
-    content: check the hashes of all files, not only their sizes.
+    content: check the hashes of all files, not only their sizes, and say on stderr which checkpoints are passed over.
     """
     for tag in tags(directory):
-        with contextlib.suppress(DamagedCheckpoint):
+        try:
             check(tag, content)
+        except DamagedCheckpoint as error:
+            if content:
+                print(f"note: {tag} is damaged ({error}), so an older checkpoint is read", file=sys.stderr)
+        else:
             return tag
     return None
 

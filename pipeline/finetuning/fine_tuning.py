@@ -172,9 +172,9 @@ class FineTuning(TrainingTask):
             f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
             f"{settings.rate_note}; longest sequence {settings.max_length}"
         ]
-        return (
-            lines if self.evaluates else [*lines, "note: no dev set, so nothing is measured and the last step is taken"]
-        )
+        if not self.evaluates:
+            lines.append("note: no dev set, so nothing is measured and the last step is taken")
+        return lines
 
     def conclude(self, run: TrainingRun) -> str:
         """Predicts with the best step."""

@@ -43,7 +43,8 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, [flags.output])
     teacher = find_teacher(flags.teacher, flags.teacher_loss)
-    branched = _find_branch(flags.branch, earlier)
+    engine = engine_config.fit(config, world_size, hardware, flags.precision)
+    branched = _find_branch(flags.branch, earlier, engine.train_batch_size)
     for flag, trained in (("--init", initial), ("--teacher", teacher)):
         if trained is not None and trained.weights is not None:
             weights = trained.weights
@@ -52,7 +53,6 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     model = architecture(flags, corpora.manifest, initial, teacher, branched)
     if teacher is not None:
         teacher.check_heads(model)
-    engine = engine_config.fit(config, world_size, hardware, flags.precision)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)
     steps = length_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours)
@@ -63,10 +63,6 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     if branched is not None:
         branch, source = branched
         before = earlier or EarlierStart(Path(branch.run), source, branch.step)  # whose batches are trained on
-        if earlier is None or not earlier.steps_made:
-            passed = batch_of_step(branch.step, source.skipped_batches)
-            shift = source.samples_after(passed) - passed * engine.train_batch_size
-            branch = dataclasses.replace(branch, shift=shift)
         _check_branch(branch, source, model, engine.optimizer, steps)
         if (run := Path(branch.run)).is_dir():
             own = find_vocabulary(run), load_vocabulary(run)
@@ -103,7 +99,9 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
     return PreTraining(*given) if teacher is None else Distillation(*given, teacher)
 
 
-def _find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Branch, PretrainSettings] | None:
+def _find_branch(
+    source: Path | None, earlier: EarlierStart | None, train_batch_size: int
+) -> tuple[Branch, PretrainSettings] | None:
     """The checkpoint that a run goes on from, and the settings of the run that has its model; None without --branch.
 
     The new run takes weights, moments and the number of steps. Everything else is its own: the order of the rows from
@@ -130,7 +128,8 @@ def _find_branch(source: Path | None, earlier: EarlierStart | None) -> tuple[Bra
         check(tag, content=False)
     except DamagedCheckpoint as error:
         raise UserError(f"--branch {tag} is damaged ({error}); name another checkpoint") from None
-    return Branch(str(run), step_of(tag)), settings
+    passed = batch_of_step(step_of(tag), settings.skipped_batches)
+    return Branch(str(run), step_of(tag), settings.samples_after(passed) - passed * train_batch_size), settings
 
 
 def _check_branch(branch: Branch, before: PretrainSettings, model: AlbertConfig, optimizer: str, steps: int) -> None:

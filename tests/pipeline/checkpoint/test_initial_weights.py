@@ -6,6 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from common.errors import UserError
 from model import AlbertConfig
+from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import InitialWeights, exported_checkpoint, fill_weights, read_initial_weights
 from pipeline.checkpoint.retention import tag_name
 from pipeline.settings.run_settings import as_json
@@ -103,11 +104,14 @@ def test_the_checkpoint_of_a_run_is_its_best_or_its_newest(tmp_path):
         assert exported_checkpoint(tmp_path).name == tag_name(chosen)
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_note(tmp_path, capsys):
+@pytest.mark.parametrize("read", [exported_checkpoint, lambda run: load_weights(run / "checkpoints")])
+def test_a_damaged_checkpoint_is_passed_over_with_a_note(read, tmp_path, capsys):
     write(tmp_path, pretrain_settings())
-    older, newest = (make(tmp_path / "checkpoints", step) for step in (1, 2))
-    assert exported_checkpoint(tmp_path) == newest
+    _, newest = (make(tmp_path / "checkpoints", step) for step in (1, 2))
+    read(tmp_path)
     assert capsys.readouterr().err == ""
     flip(newest / "rank-00000.safetensors", -1)
-    assert exported_checkpoint(tmp_path) == older
-    assert capsys.readouterr().err == f"note: {newest} is damaged, so step-00000001 is read\n"
+    read(tmp_path)
+    fault = "the content of rank-00000.safetensors has changed"
+    assert capsys.readouterr().err == f"note: {newest} is damaged ({fault}), so an older checkpoint is read\n"
+    assert exported_checkpoint(tmp_path).name == tag_name(1)
