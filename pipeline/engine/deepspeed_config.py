@@ -216,12 +216,12 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
         world_size=world_size,
         device=hardware.name,
         optimizer=config["optimizer"]["type"],
-        learning_rate=peak_rate(config),
+        learning_rate=_peak_rate(config),
         notes=tuple(filter(None, (note, derived if asked not in (None, accumulation) else None))),
     )
 
 
-def peak_rate(config: Mapping[str, Any]) -> float:
+def _peak_rate(config: Mapping[str, Any]) -> float:
     """The peak of the learning rate: the scheduler's `warmup_max_lr`, or without one the optimizer's `lr`."""
     of_schedule = config.get("scheduler", {}).get("params", {})
     return float(of_schedule.get("warmup_max_lr", config["optimizer"]["params"]["lr"]))
