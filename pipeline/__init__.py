@@ -5,7 +5,7 @@ The modules of this directory are the commands, which `python -m pipeline` lists
     pretrain, finetune             train; started by `deepspeed --module`
     evaluate, export               use finished runs
     predict                        predicts with a finished run
-    plan, preflight, reproduce     before and around runs
+    plan, preflight                before runs
     show                           prints rows as training reads them
 
 All other code is in the packages. Imports point downwards only (ARCHITECTURE.md):
@@ -13,7 +13,7 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     pretraining/  pre-trains on shards
     finetuning/   fine-tunes on a task of the paper, or on own files; predicts
     sharing/      exports and model cards
-    analysis/     compares and combines finished runs; reproduces the tables of the paper
+    analysis/     compares finished runs; scores minimal pairs
     run/          the life of a run: launch, start, resume, finish
     training/     the training loop and its callbacks; shared by pretraining/ and finetuning/
     checkpoint/   checkpoints and the directory of a run: writes, loads, deletes

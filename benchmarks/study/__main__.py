@@ -2,8 +2,8 @@
 
     python -m benchmarks.study --data-root DIR --out study [--minutes 180] [--plan cpu]
 
-DIR has text in wikipedia/ (.bz2 exports, JSON Lines), corpus/ (JSON Lines) and books/ (.txt); official task files as
-`pipeline.reproduce` reads them: glue/, squad/, race/; minimal pairs in blimp/. JSON Lines may be compressed. The
+DIR has text in wikipedia/ (.bz2 exports, JSON Lines), corpus/ (JSON Lines) and books/ (.txt); official task
+files in glue/, squad/ and race/; minimal pairs in blimp/. JSON Lines may be compressed. The
 hardware decides the plan: on a GPU albert-base in ten minutes, else a model of two layers in three hours. Everything is
 made below --out. The command can be stopped at any time; the same command goes on where it was. Writes
 OUT/page/study.md, study.json and curves.png.
@@ -24,7 +24,6 @@ from benchmarks.study.plan import PLANS, Plan
 from benchmarks.study.training import Training, check_earlier, chosen
 from common.command_line import Parser, above_zero, entry_point, positive, price
 from common.errors import UserError
-from pipeline.reproduce import find_task_data
 
 
 def parser() -> Parser:
@@ -60,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
     on_gpu = torch.cuda.is_available() and os.environ.get("DS_ACCELERATOR") != "cpu"
     plan, python = PLANS[args.plan or ("gpu" if on_gpu else "cpu")], (sys.executable, "-m")
     minutes, ranks = args.minutes or plan.minutes, args.ranks or (1 if on_gpu else 2)
-    corpora, found = text.find_corpora(args.data_root), find_task_data(args.data_root, finetune.fits)
+    corpora, found = text.find_corpora(args.data_root), finetune.find_task_data(args.data_root)
     if unknown := set(args.tasks or ()) - set(found):
         raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
     found = {name: found[name] for name in args.tasks or found}

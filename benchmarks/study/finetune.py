@@ -4,7 +4,7 @@ Both have the same settings. Each run is evaluated once, at its end, so that no 
 limits are tokens, equal for all tasks, so that the time of fine-tuning is known before.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from benchmarks.study.plan import Plan
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files import reading
-from pipeline.tasks.registry import find_task
+from pipeline.tasks.registry import TASKS, find_task
 from pipeline.tasks.task import SpanLimits, Task
 
 
@@ -34,12 +34,18 @@ class TaskSize:
     dev_examples: int
 
 
-def fits(task: Task, splits: Collection[str]) -> bool:
-    """Whether the study can use a task: it has a training set and a dev set.
+def find_task_data(root: Path) -> dict[str, Path]:
+    """The directory below `root` of each task that has a training set and a dev set there, by name.
 
     WNLI is left out: its dev set has sentences of the training set with other labels, so what is learned is wrong.
     """
-    return task.name != "wnli" and {"train", task.dev_splits[0]} <= set(splits)
+    found: dict[str, Path] = {}
+    for task in TASKS.values():
+        for directory in (root / name for name in ("glue", "squad", "race", ".")):
+            splits = task.files.find(task, directory) if task.files is not None and directory.is_dir() else {}
+            if task.name != "wnli" and {"train", task.dev_splits[0]} <= set(splits):
+                found.setdefault(task.name, directory)
+    return found
 
 
 def size_of(task: Task, data: Path, vocabulary: Vocabulary, plan: Plan) -> TaskSize:

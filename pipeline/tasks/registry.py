@@ -44,7 +44,6 @@ PAPER_TASKS = (
         metrics=("pearson", "spearman"),
         value_range=(0.0, 5.0),
         files=GlueFiles("STS-B", _PAIR, label="score"),
-        starts_from="mnli",
     ),
     _glue("sst2", Hyperparameters(1e-5, 32, 0.0, 20935, 1256), GlueFiles("SST-2", ("sentence",))),
     _glue(
@@ -58,8 +57,8 @@ PAPER_TASKS = (
         "qnli", Hyperparameters(1e-5, 32, 0.0, 33112, 1986), GlueFiles("QNLI", ("question", "sentence")), _ENTAILMENT
     ),
     _glue("qqp", Hyperparameters(5e-5, 128, 0.1, 14000, 1000), _QQP, metrics=("accuracy", "f1")),
-    _glue("rte", Hyperparameters(3e-5, 32, 0.1, 800, 200), GlueFiles("RTE", _PAIR), _ENTAILMENT, starts_from="mnli"),
-    _glue("mrpc", Hyperparameters(2e-5, 32, 0.0, 800, 200), _MRPC, metrics=("accuracy", "f1"), starts_from="mnli"),
+    _glue("rte", Hyperparameters(3e-5, 32, 0.1, 800, 200), GlueFiles("RTE", _PAIR), _ENTAILMENT),
+    _glue("mrpc", Hyperparameters(2e-5, 32, 0.0, 800, 200), _MRPC, metrics=("accuracy", "f1")),
     _glue("wnli", Hyperparameters(2e-5, 16, 0.1, 2000, 250), GlueFiles("WNLI", _PAIR)),
     Task(
         "squad1",

@@ -129,7 +129,6 @@ class Kind(ABC):
         has_second_text, has_choices: which columns tasks on own files may name.
         predicts_numbers: whether a prediction is a number, so that there are no classes and no hits to count.
         uses_span_limits: whether `SpanLimits` decide how an example is read.
-        in_percent: whether the metrics are percentages already.
         best_by: the metric that chooses the best step of a task on own files; None for its first one.
         record_names: the keys of `records`.
         architecture: the class of `transformers` that opens an export; None if it has none.
@@ -149,7 +148,6 @@ class Kind(ABC):
     has_choices: ClassVar[bool] = False
     predicts_numbers: ClassVar[bool] = False
     uses_span_limits: ClassVar[bool] = False
-    in_percent: ClassVar[bool] = False
     best_by: ClassVar[str | None] = None
     record_names: ClassVar[tuple[str, ...]]
     architecture: ClassVar[str | None] = None
@@ -254,12 +252,10 @@ class TaskFiles(ABC):
     """The files that a task is published as, its data set on the Hugging Face hub, and its submission.
 
     Attributes:
-        archives: directories, below a root with the data of many tasks, that may hold this task's files.
         table_columns: the columns of a table with such examples.
         extra_subsets: further subsets of the data set: the test split of subset KEY is the task's split VALUE.
     """
 
-    archives: tuple[str, ...]
     table_columns: Columns
     extra_subsets: Mapping[str, str] = MappingProxyType({})
 
@@ -293,7 +289,6 @@ class Task:
         value_range: lowest and highest value of a regression.
         dev_splits: the splits that are evaluated while training; the first one chooses the best step.
         files: its official files; None if it has none.
-        starts_from: the task whose fine-tuned model the paper starts from (section 4.9); None for a pre-trained one.
         columns: of the user's own files; None for a task that is known by its name.
 
     Raises:
@@ -309,7 +304,6 @@ class Task:
     value_range: tuple[float, float] = (0.0, 1.0)
     dev_splits: tuple[str, ...] = ("dev",)
     files: TaskFiles | None = None
-    starts_from: str | None = None
     columns: Columns | None = None
 
     def __post_init__(self) -> None:
@@ -348,7 +342,3 @@ class Task:
         )
         low, high = kind.interval(self, metric, predictions)
         return Estimate(100 * value, (100 * low, 100 * high), 100 * majority)
-
-    def in_percent(self, value: float) -> float:
-        """The value of a metric in percent. Metrics of SQuAD are percentages already."""
-        return value if self.kind.in_percent else 100 * value

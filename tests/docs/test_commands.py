@@ -11,7 +11,7 @@ import pytest
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.parts import PARTS
 from data_prep.__main__ import parse as parse_job
-from pipeline import evaluate, export, plan, predict, reproduce
+from pipeline import evaluate, export, plan, predict
 from pipeline.settings import finetune_flags, pretrain_flags
 from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
 
@@ -33,7 +33,6 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "pipeline.predict": lambda words: predict.parser().parse_all(words),
     "pipeline.plan": plan.parse,
     "pipeline.pretrain": pretrain_flags.parse,
-    "pipeline.reproduce": lambda words: reproduce.parser().parse_all(words),
 }
 """Of the modules whose parser can be had without running them; of the others the flags are looked for in the source."""
 

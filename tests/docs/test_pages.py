@@ -61,9 +61,6 @@ SMALLER = {
     "runs/base-squad2": "runs/answers",  # a task on own files has the same model
     "--input - ": "--input new.csv ",  # tests/pipeline/finetuning/test_prediction.py has the pipe
     # Names in capitals are the reader's.
-    "reproduce TABLE": "reproduce 5",
-    "--data SHARDS --eval-data HELD_OUT": "--data shards/train --eval-data shards/held_out",
-    "--data-root TASKS": "--data-root tasks",
     "DIR... [--random DIR...]": "runs",
 }
 ADDED = {

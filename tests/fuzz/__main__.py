@@ -43,10 +43,6 @@ COMMANDS = {
     "summary": ("pipeline.evaluate summary --run @/run", "run/settings.json run/metrics.jsonl"),
     "compare": ("pipeline.evaluate compare --runs @/tuned --random @/tuned", "tuned/*/*.json tuned/*/logits/*"),
     "pairs": ("pipeline.evaluate minimal-pairs --run @/run --pairs @/pairs --out @/out", "pairs/*"),
-    "reproduce": (
-        "pipeline.reproduce 2 --data @/shards --eval-data @/shards --data-root @/tasks --out @/out",
-        "shards/manifest.json tasks/**/*",
-    ),
     "predict": ("pipeline.predict --run @/tuned/rte --input @/new.csv --out @/out", "new.csv tuned/rte/*"),
     "masks": ("pipeline.predict --run @/run --mask [MASK].", f"{CHECKPOINT} run/*"),
     "pretrain": (

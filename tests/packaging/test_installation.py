@@ -92,7 +92,7 @@ def test_the_wheel_holds_one_package_with_the_code_and_presets(wheel):
     assert names == wanted | own
 
 
-def test_a_wheel_works_beside_modules_of_the_same_names(installed, tmp_path):
+def test_a_wheel_works_beside_modules_of_the_same_names(installed):
     programs, own = installed
     entries = [path.stem for path in (REPOSITORY / "pipeline").glob("*.py") if not path.name.startswith("_")]
     listed = run(programs / "albert", cwd=own)
@@ -104,12 +104,6 @@ def test_a_wheel_works_beside_modules_of_the_same_names(installed, tmp_path):
     # The presets are found where there is no ds_configs/.
     plan = ("plan", "--model", "albert-base", "--deepspeed_config", "ds_configs/base.json", "--gpu", "h100")
     assert "albert-base" in run(programs / "albert", *plan, "--nodes", 1, "--gpus-per-node", 8, cwd=own)
-    # Commands that start commands name them as they are called here.
-    (tmp_path / "manifest.json").write_text("{}")
-    words = ("6", "--out", tmp_path / "out", "--data", tmp_path, "--eval-data", tmp_path, "--data-root", tmp_path)
-    planned = run(programs / "albert", "reproduce", *words, cwd=own)
-    assert " --module albert_pretraining.pipeline.pretrain " in planned
-    assert " --module pipeline" not in planned
     assert "see `albert predict --help`" in run(programs / "albert", "predict", cwd=own, status=2)
     assert run(programs / "albert", "data", "--version", cwd=own).split()[-1] == __version__
     assert "did you mean pretrain?" in run(programs / "albert", "pretrian", cwd=own, status=2)

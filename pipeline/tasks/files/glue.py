@@ -59,8 +59,6 @@ class GlueFiles(TaskFiles):
     extra_subsets: Mapping[str, str] = field(default_factory=dict)
     submitted: Mapping[str, str] = field(default_factory=dict)
 
-    archives = ("glue", "GLUE", ".")
-
     @property
     def table_columns(self) -> Columns:  # type: ignore[override]
         return _columns(self.texts, self.label)

@@ -54,10 +54,6 @@ class SquadFiles(TaskFiles):
 
     table_columns = Columns("question", "context", "answers")
 
-    @property
-    def archives(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("squad", "SQuAD", f"squad{self.version[1]}", ".")
-
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
         """See `TaskFiles.find`. Files that name the version are preferred to files that name none.
 
@@ -128,7 +124,6 @@ class _RacePassage:
 class RaceFiles(TaskFiles):
     """The files of RACE: SPLIT/**/*.txt, or SPLIT*.jsonl."""
 
-    archives = ("race", "RACE", ".")
     table_columns = Columns("article", "question", "answer", ("options",))
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:

@@ -242,7 +242,6 @@ class Spans(Kind):
     predictions = AnswersById
     ending = ".json"
     uses_span_limits = True
-    in_percent = True
     record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "start", "end")
     own_tasks: ClassVar[Mapping[str, Columns]] = {"question-answering": Columns("question", "context", "answer")}
     architecture: ClassVar[str | None] = "AlbertForQuestionAnswering"

@@ -4,24 +4,8 @@ import json
 
 import numpy as np
 
-from model import AlbertConfig
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
-from tests.pipeline.records import pretrain_settings, write
-
-
-def pretraining(directory, row, **last):
-    """A pre-training run of a row of the paper that has ended; `last` goes into its last evaluation."""
-    config = AlbertConfig.preset(row.model, **row.model_fields, vocab_size=50, max_position_embeddings=16)
-    write(directory, pretrain_settings(model=config, objective=row.objective, steps=row.steps, world_size=2))
-    records = [
-        {"step": 1, "split": "eval", "mlm_accuracy": 0.1},
-        {"step": 2, "split": "eval", "mlm_accuracy": 0.25, **last},
-        {"step": 2, "split": "train", "tokens_per_second": 100.0 * config.hidden_size, "seconds": 1800.0},
-    ]
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (directory / "done").touch()
-    return directory
 
 
 def finetuning(directory, task, init, metrics, **more):
