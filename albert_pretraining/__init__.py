@@ -7,9 +7,9 @@ from common import __version__
 from common.errors import UserError
 
 if TYPE_CHECKING:
-    from albert_pretraining.api import Corpus, Model, Run, Shards, finetune, load, prepare, pretrain
+    from albert_pretraining.api import Model, Shards, load
 
-__all__ = ["Corpus", "Model", "Run", "Shards", "UserError", "__version__", "finetune", "load", "prepare", "pretrain"]
+__all__ = ["Model", "Shards", "UserError", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:

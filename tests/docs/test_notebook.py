@@ -56,9 +56,9 @@ def test_the_masks_are_those_of_the_epoch_and_the_loss_falls():
     assert "100% of the pairs" in next(line for line in shown if line.startswith("step 400"))
 
 
-def test_the_functions_train_and_predict():
+def test_the_commands_train_and_their_models_predict():
     name = "finetune_and_predict.ipynb"
-    lines = run(name, EXAMPLES, [("steps=600", "steps=20"), ("eval_interval=600", "eval_interval=20")])
+    lines = run(name, EXAMPLES, [("--steps 600", "--steps 20"), ("--eval-interval 600", "--eval-interval 20")])
     made = ("model: 2 layers", "labels: ", "batch: 32 samples")
     assert [line for line in lines if line.startswith(made)] == [line for line in stored(name) if line.startswith(made)]
     (loss,) = (line for line in lines if line.startswith("held-out MLM loss"))

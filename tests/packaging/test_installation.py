@@ -118,37 +118,20 @@ def test_an_import_that_setup_py_does_not_rename_is_refused(tmp_path, line):
         setup["check_imports"](module)
 
 
-SMALLER = {
-    "size=8000": "size=60",
-    "held_out=0.02": "held_out=0.5",
-    "max_seq_length=512": "max_seq_length=64",
-    "albert-base": "albert-tiny",
-    "one-gpu.json": "ds_configs/demo.json",
-    "steps=20000": "steps=2, eval_batches=1",
-    "epochs=3": "epochs=1",
-    "hidden_size=768": "hidden_size=24, embedding_size=8, intermediate_size=24",
-}
-"""What the test replaces in the code of docs/python.md, so that it takes seconds."""
 CHECKS = """
-assert run.metrics["split"] == "eval" and run.metrics["step"] == 2, run.metrics
 assert vectors.shape == (2, 128)
 assert found["prediction"] in ("good", "bad")
-again, = tuned.load().predict([{"text": "It was awful."}])
+again, = albert.load("runs/reviews").predict([{"text": "It was awful."}])
 assert abs(again["probabilities"]["good"] - found["probabilities"]["good"]) < 1e-3, again
 assert loss.item() > 0
-given = {"task": "classification", "init": run.path, "train_file": "reviews/train.csv", "output": "x"}
-for mistake, line in (
-    ({"task": "classificaton"}, "no task 'classificaton'"), ({"epocs": 2}, "did you mean --epochs?")
-):
-    try:
-        albert.finetune(**given | mistake)
-    except albert.UserError as error:
-        assert line in str(error), error
-    else:
-        raise AssertionError(mistake)
+try:
+    albert.load("runs/nothing")
+except albert.UserError as error:
+    assert "no such directory" in str(error) or "is not a directory" in str(error), error
 import sys
 assert not {"common", "data_prep", "model", "pipeline"} & set(sys.modules)
 """
+"""What follows the code of docs/python.md."""
 
 
 def test_the_code_of_the_python_page_works_in_a_wheel(installed):
@@ -161,14 +144,22 @@ def test_the_code_of_the_python_page_works_in_a_wheel(installed):
     for split in ("train", "dev"):
         rows = "a lovely dog,good\nan awful road,bad\n" * 10
         (own / "reviews" / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    for words in (
+        "data extract --source books --input text --out documents",
+        "data vocab --documents documents --out v.model --size 60",
+        "data shards --documents documents --vocab v.model --out data/shards/train --max-seq-length 64",
+        "pretrain --model albert-tiny --data data/shards/train --deepspeed_config ds_configs/demo.json --steps 2 "
+        "--output runs/base",
+        "finetune --task classification --init runs/base --data reviews --epochs 1 --output runs/reviews",
+    ):
+        printed = run(programs / "albert", *words.split(), cwd=own)
+    assert "runs/reviews/export holds the model" in printed
     page = REPOSITORY / "docs" / "python.md"
     code = "\n".join("\n".join(block.lines) for block in blocks_of(page) if block.language == "python")
-    for given, smaller in SMALLER.items():
-        assert given in code
-        code = code.replace(given, smaller)
+    assert "hidden_size=768" in code
+    code = code.replace("hidden_size=768", "hidden_size=24, embedding_size=8, intermediate_size=24")
     (own / "page.py").write_text(code + CHECKS, encoding="utf-8")
-    printed = run(programs / "python", "page.py", cwd=own)
-    assert "finished after 2 steps" in printed
+    run(programs / "python", "page.py", cwd=own)
 
 
 def test_an_editable_installation_is_the_checkout(source, tmp_path):
