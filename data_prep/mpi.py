@@ -15,12 +15,9 @@ is complete.
 import contextlib
 import heapq
 import json
-import os
 import reprlib
 import shutil
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -265,28 +262,6 @@ def run_job(ranks: Ranks, output: Path, lock: Path, is_complete: Callable[[], bo
         print(f"{output} is complete; nothing to do")
 
 
-def _say_interrupted() -> None:
-    """From now on SIGTERM says on the terminal that the job is interrupted, and ends this process.
-
-    After Ctrl-C mpirun sends it, and passes on nothing that a rank prints. A thread answers: the main thread may be
-    in compiled code for minutes, as `vocab` is, where Python runs no handler of signals.
-    """
-    received, signalled = os.pipe()
-    os.set_blocking(signalled, False)
-    signal.set_wakeup_fd(signalled)
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
-
-    def answer() -> None:
-        while os.read(received, 1) != bytes([signal.SIGTERM]):
-            pass
-        with contextlib.suppress(OSError):  # there is no terminal
-            line = f"{' '.join(sys.argv[1:2])}: {INTERRUPTED}, unless an error is shown above"
-            Path("/dev/tty").write_text(f"\n{line}\n", encoding="utf-8")
-        os._exit(128 + signal.SIGTERM)
-
-    threading.Thread(target=answer, daemon=True).start()
-
-
 @contextlib.contextmanager
 def launch() -> Iterator[Ranks]:
     """Yields the ranks of this job, and ends all of them when one fails.
@@ -300,8 +275,6 @@ def launch() -> Iterator[Ranks]:
     from mpi4py import MPI
 
     ranks = Ranks(MPI.COMM_WORLD.rank, MPI.COMM_WORLD)
-    if ranks.is_root:
-        _say_interrupted()
     try:
         yield ranks
     except SystemExit:  # all ranks end together

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from common import PREFIX
 from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
-from common.text import did_you_mean
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
@@ -127,7 +126,7 @@ def find_model(source: Path, flag: str = "--init") -> Path:
     if os.path.lexists(source) or _HUB_NAME.fullmatch(str(source)) is None:
         raise UserError(
             f"{flag} {source} is not a directory; name an exported model, the --output of a run, or a model of the hub "
-            f"as OWNER/NAME{_near(source)}"
+            "as OWNER/NAME"
         )
     # These take a third of a second. The package loads its modules when they are named, so each is imported.
     import huggingface_hub
@@ -147,17 +146,8 @@ def find_model(source: Path, flag: str = "--init") -> Path:
         raise UserError(
             f"{flag} {source}: there is no such directory, and the hub gives no model of this name ({reason}); name "
             "the --output of a run or an export, or check the network and HF_TOKEN for a model of the hub"
-            f"{_near(source)}"
         ) from None
     return place
-
-
-def _near(source: Path) -> str:
-    """ "; did you mean X?" for the directory beside a mistyped one that has the nearest name; "" if none is near."""
-    with contextlib.suppress(OSError):
-        near = did_you_mean(source.name, [place.name for place in source.parent.iterdir() if place.is_dir()])
-        return f"; {near}" if near else ""
-    return ""
 
 
 def run_of_checkpoint(source: Path) -> Path | None:

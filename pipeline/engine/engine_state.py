@@ -11,7 +11,7 @@ import xxhash
 from deepspeed import DeepSpeedEngine
 from torch import Tensor, nn
 
-from pipeline.engine import layout_check, optimizers, workarounds, zero_layout
+from pipeline.engine import optimizers, workarounds, zero_layout
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import sum_products_in_fp32
 from pipeline.engine.lamb import Lamb, TensorSlice
@@ -37,7 +37,7 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[DeepSpeedEngine,
     optimizer = optimizers.make_optimizer(config.json, groups)
     engine, *_ = deepspeed.initialize(model=model, config=settings, optimizer=optimizer)
     workarounds.count_real_rows(engine, config.train_batch_size)
-    note = layout_check.attach(engine)
+    note = zero_layout.attach(engine)
     return engine, "\n".join(filter(None, (description, note)))
 
 

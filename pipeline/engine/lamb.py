@@ -12,7 +12,7 @@ There is no bias correction, and r is not clamped. LayerNorm weights and all bia
 (`pipeline.engine.optimizers`).
 
 The trust ratio belongs to a whole tensor. Under ZeRO a rank holds flat buffers with slices of many tensors. After
-`deepspeed.initialize`, `Lamb.attach` is told where each tensor's elements lie (`pipeline.engine.layout_check.attach`
+`deepspeed.initialize`, `Lamb.attach` is told where each tensor's elements lie (`pipeline.engine.zero_layout.attach`
 does this); the squared norms |w|^2 and |u|^2 are then summed over the ranks before the division.
 """
 

@@ -48,7 +48,7 @@ def silence_expected_output() -> None:
 
 
 def apply(engine: DeepSpeedEngine) -> None:
-    """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.layout_check.attach` calls it."""
+    """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.zero_layout.attach` calls it."""
     undo_first_step(engine)
     grow_loss_scale_after_step(engine)
     clip_by_exact_norm(engine)

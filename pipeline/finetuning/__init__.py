@@ -3,5 +3,4 @@
 finetune_settings   the settings and the task of each seed, from Table 14, flags and JSON
 fine_tuning         fine-tuning as a `TrainingTask`; predictions, submissions and results.json
 predictor           a trained model that predicts, fills masks and embeds texts; predictions over all ranks
-predict_command     the work of `pipeline.predict`: tables and pipes; goes on after an interruption
 """

@@ -3,8 +3,7 @@
 from typing import Any
 
 from common.errors import UserError
-from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
-from pipeline.tasks.files.passages import RaceFiles, SquadFiles
+from pipeline.tasks.files.official import DIAGNOSTIC, GlueFiles, RaceFiles, SquadFiles
 from pipeline.tasks.kinds import KINDS
 from pipeline.tasks.task import Hyperparameters, Task
 

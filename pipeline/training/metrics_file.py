@@ -74,11 +74,6 @@ def check_numbers(run: Path, record: Mapping[str, Any], names: Iterable[str]) ->
         raise UserError(f"{run / METRICS} lacks {lost!r} where it is needed; {_REMEDY}")
 
 
-def last_record(run: Path, split: str) -> dict[str, Any] | None:
-    """The newest record of `split` ("train" or "eval") in a run's metrics.jsonl, or None."""
-    return next(reversed(read_records(run, split)), None)
-
-
 def parts_of(metrics: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The metrics of each held-out set without its prefix, by name; those of the only set by ""."""
     if not names:

@@ -6,7 +6,6 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -105,34 +104,6 @@ def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-@contextlib.contextmanager
-def under_a_terminal(tmp_path: Path, kind: str) -> Iterator[tuple[int, list[psutil.Process]]]:
-    """Yields a terminal in which mpirun runs a job of two ranks, and these, once a unit is done. Ends them."""
-    options = ["-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-    process, terminal = pty.fork()
-    if process == 0:
-        try:
-            job = [sys.executable, "-m", "tests.data_prep.mpi_job", str(tmp_path), kind]
-            os.execvp("mpirun", ["mpirun", *options, *job])
-        finally:
-            os._exit(127)
-    mpirun = psutil.Process(process)
-    ranks: list[psutil.Process] = []
-    try:
-        corpora.wait_until(
-            lambda: mpirun.status() == psutil.STATUS_ZOMBIE or list((tmp_path / ".units").glob("[0-9]*.json"))
-        )
-        ranks = [child for child in mpirun.children() if "OMPI_COMM_WORLD_RANK" in child.environ()]
-        assert len(ranks) == 2
-        yield terminal, sorted(ranks, key=lambda rank: rank.environ()["OMPI_COMM_WORLD_RANK"])
-    finally:
-        for left in [*ranks, mpirun]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                left.kill()
-        os.waitpid(process, 0)
-        os.close(terminal)
-
-
 def has_ended(process: psutil.Process) -> bool:
     try:
         return process.status() == psutil.STATUS_ZOMBIE
@@ -140,27 +111,29 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
-@pytest.mark.parametrize("kind", ["endless", "compiled"])
-def test_after_sigterm_rank_0_says_on_the_terminal_how_to_go_on(tmp_path: Path, kind: str) -> None:
-    """Open MPI answers Ctrl-C so. A second later it kills the ranks, which a busy machine may not leave them."""
-    with under_a_terminal(tmp_path, kind) as (terminal, (root, _)):
-        os.set_blocking(terminal, False)
-        root.terminate()
-        shown = b""
-
-        def is_said() -> bool:
-            nonlocal shown
-            with contextlib.suppress(BlockingIOError):
-                shown += os.read(terminal, 65536)  # OSError: the terminal is closed
-            return f"{tmp_path}: interrupted; give the same command to go on".encode() in shown
-
-        corpora.wait_until(is_said)
-
-
 def test_ctrl_c_at_mpirun_ends_the_ranks(tmp_path: Path) -> None:
-    with under_a_terminal(tmp_path, "endless") as (terminal, ranks):
+    options = ["-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+    process, terminal = pty.fork()
+    if process == 0:
+        try:
+            job = [sys.executable, "-m", "tests.data_prep.mpi_job", str(tmp_path), "endless"]
+            os.execvp("mpirun", ["mpirun", *options, *job])
+        finally:
+            os._exit(127)
+    mpirun = psutil.Process(process)
+    ranks: list[psutil.Process] = []
+    try:
+        corpora.wait_until(lambda: has_ended(mpirun) or list((tmp_path / ".units").glob("[0-9]*.json")))
+        ranks = [child for child in mpirun.children() if "OMPI_COMM_WORLD_RANK" in child.environ()]
+        assert len(ranks) == 2
         os.write(terminal, b"\x03")
         corpora.wait_until(lambda: all(map(has_ended, ranks)))
+    finally:
+        for left in [*ranks, mpirun]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.kill()
+        os.waitpid(process, 0)
+        os.close(terminal)
 
 
 def begun(output: Path, options: dict[str, int]) -> Ledger[Squared]:

@@ -52,7 +52,7 @@ def test_the_ranges_of_the_wheel_hold_every_pin_and_nothing_else() -> None:
 
 
 def test_deepspeed_is_one_that_was_tried() -> None:
-    from pipeline.engine.layout_check import TRIED
+    from pipeline.engine.zero_layout import TRIED
 
     assert pins("requirements.txt")["deepspeed"] == {TRIED[-1]}
     assert f'"deepspeed>={TRIED[0]},<0.20"' in (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")

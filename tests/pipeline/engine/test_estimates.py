@@ -13,7 +13,7 @@ from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from model.counts import executed_flops, forward_flops, model_flops, parameter_counts
 from pipeline.data.collate import BatchShape
 from pipeline.engine import deepspeed_config as engine_config
-from pipeline.engine import estimates, layout_check, zero_layout
+from pipeline.engine import estimates, zero_layout
 from pipeline.engine.estimates import Memory, Plan
 from pipeline.engine.hardware import GPUS, Cluster, Hardware
 from pipeline.engine.lamb import Lamb
@@ -149,7 +149,7 @@ def measure(case: Case) -> dict[str, float]:
     torch.manual_seed(0)
     model = AlbertForPreTraining(case.config, ExecutionOptions(case.checkpointing, chunked_loss=True))
     engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(parameter_groups(model)), config=settings(case))
-    layout_check.attach(engine)
+    zero_layout.attach(engine)
     inputs = batch(case)
     buckets = watch_buckets(engine)
     found = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "buckets"), 0.0)

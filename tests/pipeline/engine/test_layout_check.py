@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common.errors import UserError
-from pipeline.engine import layout_check, workarounds, zero_layout
+from pipeline.engine import workarounds, zero_layout
 from pipeline.engine.lamb import Lamb, TensorSlice
 from tests.pipeline.workers import processes, training
 
@@ -63,7 +63,7 @@ def refusal(stage: int, patch: Any) -> str:
     engine = training.make_engine(training.config(stage, "fp32" if stage else "bf16", 2), attach=False)
     with patch:
         try:
-            note = layout_check.attach(engine)
+            note = zero_layout.attach(engine)
             training.train(engine, 0, 2)
         except UserError as error:
             note = str(error)
@@ -87,7 +87,7 @@ def test_a_wrong_layout_is_refused_and_an_unknown_version_is_not(stage, refused)
     assert old.startswith("deepspeed 0.18.9+local would train wrongly: versions before ")
     for line in found.values():
         assert line.startswith(f"deepspeed {deepspeed.__version__} would train wrongly: ")
-        assert line.endswith(f"; pip install deepspeed=={layout_check.TRIED[-1]}")
+        assert line.endswith(f"; pip install deepspeed=={zero_layout.TRIED[-1]}")
         assert "\n" not in line
     once = f"do not hold each of the 77 elements of {PROJECTION} exactly once"
     assert once in found["twice"]

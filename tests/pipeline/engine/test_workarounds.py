@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from pipeline.distributed.rendezvous import reserve_port
-from pipeline.engine import layout_check, workarounds, zero_layout
+from pipeline.engine import workarounds, zero_layout
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.training import claim_fp16
@@ -25,7 +25,7 @@ def show_bugs() -> dict[str, Any]:
 
     engine = training.make_engine(training.config(0, "bf16", 2), attach=False)
     found["first step"] = training.difference(training.full(engine), training.model_weights(engine))
-    layout_check.attach(engine)
+    zero_layout.attach(engine)
     found["first step mended"] = training.difference(training.full(engine), training.model_weights(engine))
     before = training.full(engine)
     for factor in (math.inf, 1.0):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from common.errors import UserError
-from pipeline.engine import layout_check, zero_layout
+from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.training import claim_fp16
@@ -44,7 +44,7 @@ def write_all_coded(cases: list[tuple[int, str, dict[str, Any]]]) -> tuple[list[
     results = [write_coded(settings) for settings in made]
     engine = training.make_engine(made[-1], attach=False)
     with pytest.raises(UserError) as refused:
-        layout_check.attach(engine)
+        zero_layout.attach(engine)
     training.close(engine)
     return results, str(refused.value)
 

@@ -1,6 +1,6 @@
-"""The command of prediction: its columns and formats; an interrupted one goes on where it was, and only there."""
+"""The command of prediction: its columns and formats, files and pipes."""
 
-import contextlib
+import argparse
 import json
 import math
 import re
@@ -8,10 +8,10 @@ import re
 import pytest
 
 from common.errors import UserError
+from common.files import locks
 from pipeline import predict
-from pipeline.finetuning import predict_command
-from pipeline.finetuning.predict_command import answers, columns_for, partial_file, read_each, read_rows, write
 from pipeline.finetuning.predictor import Predictor
+from pipeline.predict import answered, columns_for, read_each, read_rows, write
 from pipeline.tasks.files.rows import Columns
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.registry import TASKS
@@ -72,7 +72,7 @@ TEXTS = [f"Bafilon {'dolon ' * (number % 7)}sara." for number in range(11)]
 @pytest.fixture
 def command(corpus, tmp_path, monkeypatch):
     """The words of a command whose chunks have four rows, and the rows that each embedding has seen."""
-    monkeypatch.setattr(predict_command, "BATCHES", 2)
+    monkeypatch.setattr(predict, "BATCHES", 2)
     model, seen, embed = export(tmp_path / "model", corpus.vocabulary), [], Predictor.embed
     table = own_files.write(tmp_path / "new.csv", {"text": TEXTS})
 
@@ -87,41 +87,6 @@ def command(corpus, tmp_path, monkeypatch):
     return ["--run", str(model), "--embed", "--input", str(table), "--batch-size", "2"], seen
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
-def test_the_same_command_goes_on(command, tmp_path, monkeypatch, capsys, ending):
-    words, seen = command
-    out = tmp_path / f"out.{ending}"
-    with pytest.raises(KeyboardInterrupt):
-        predict.main([*words, "--out", str(out)])
-    assert not out.exists()
-    with partial_file(out).open("a") as file:
-        file.write('[{"embedding": [0.')  # killed here
-    assert predict.main([*words, "--out", str(out)]) == 0
-    assert seen == [TEXTS[8:]]
-    assert "8 of 11 rows are in" in capsys.readouterr().out
-    assert not partial_file(out).exists()
-    monkeypatch.undo()
-    monkeypatch.setattr(predict_command, "BATCHES", 2)
-    assert predict.main([*words, "--out", str(tmp_path / f"at-once.{ending}")]) == 0
-    assert out.read_bytes() == (tmp_path / f"at-once.{ending}").read_bytes()
-
-
-@pytest.mark.parametrize("other", ["model", "input", "batch size"])
-def test_what_has_changed_begins_anew(command, corpus, tmp_path, capsys, other):
-    words, _ = command
-    out = tmp_path / "out.jsonl"
-    with pytest.raises(KeyboardInterrupt):
-        predict.main([*words, "--out", str(out)])
-    if other == "model":
-        words[1] = str(export(tmp_path / "other", corpus.vocabulary, initializer_range=0.3))
-    elif other == "input":
-        own_files.write(tmp_path / "new.csv", {"text": [*TEXTS[1:], "x"]})
-    words[-1] = "6" if other == "batch size" else words[-1]  # then one chunk has all rows
-    with contextlib.suppress(KeyboardInterrupt):
-        predict.main([*words, "--out", str(out)])
-    assert "is of another model, input or options; all rows are predicted anew" in capsys.readouterr().out
-
-
 def test_a_pipe_gets_the_rows_as_they_are_made(command, capfdbinary):
     words, _ = command
     with pytest.raises(KeyboardInterrupt):
@@ -130,10 +95,16 @@ def test_a_pipe_gets_the_rows_as_they_are_made(command, capfdbinary):
     assert [json.loads(line)["text"] for line in lines] == TEXTS[:8]
 
 
-def test_rows_that_cannot_be_read_keep_their_place_and_the_file_of_a_person_stays(tmp_path):
-    double = lambda some: [{"x": 2 * one} for one in some]  # noqa: E731
-    assert list(answers([1, None, 3, None, 5], double, 2, None, "")) == [[{"x": 2}, {}], [{"x": 6}, {}], [{"x": 10}]]
-    partial_file(tmp_path / "a.csv").write_text("notes\n")
-    with pytest.raises(UserError, match=r"\.a\.csv\.partial is no file of this command; move it away"):
-        list(answers([1], double, 2, tmp_path / "a.csv", ""))
-    assert partial_file(tmp_path / "a.csv").read_text() == "notes\n"
+def test_rows_that_cannot_be_read_keep_their_place(monkeypatch):
+    monkeypatch.setattr(predict, "BATCHES", 2)
+    rows, double = [{"n": number} for number in range(5)], lambda some: [{"x": 2 * one} for one in some]
+    chunks = list(answered(argparse.Namespace(batch_size=1), rows, [1, None, 3, None, 5], double))
+    assert chunks == [[{"n": 0, "x": 2}, {"n": 1}], [{"n": 2, "x": 6}, {"n": 3}], [{"n": 4, "x": 10}]]
+
+
+def test_only_one_command_makes_a_file(command, tmp_path, capsys):
+    words, _ = command
+    out = tmp_path / "out.jsonl"
+    with locks.holding(locks.beside(out), out):
+        assert predict.main([*words, "--out", str(out)]) == 2
+    assert "another process is writing" in capsys.readouterr().err

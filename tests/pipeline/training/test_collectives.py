@@ -122,7 +122,7 @@ def test_the_table_of_the_plan_has_the_counted_collectives(found):
         assert total(counts, "host", "agreement") == STEPS * told["step"]
         assert total(counts, "host", "save", range(SAVED, STEPS)) == told["save"]
         if stage == 1:
-            # The first update has one more: it is compared with a plain one (pipeline/engine/layout_check.py).
+            # The first update has one more: it is compared with a plain one (pipeline/engine/zero_layout.py).
             assert total(counts, "device", "optimizer") == STEPS * told["update"] + 1
 
 

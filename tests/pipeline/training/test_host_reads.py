@@ -128,7 +128,7 @@ def test_only_deepspeed_s_checks_of_a_step_read_values(waits, run):
     assert len(steps) == LONG
     for step, reads in enumerate(steps[TRACED if run.stage == 3 else 0 :]):
         # LAMB's first update is compared with a plain one.
-        allowed = ("deepspeed/", *(("pipeline/engine/layout_check.py",) if step == 0 else ()))
+        allowed = ("deepspeed/", *(("pipeline/engine/zero_layout.py",) if step == 0 else ()))
         assert all(name.startswith(allowed) for name in reads)
 
 

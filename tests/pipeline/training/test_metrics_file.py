@@ -28,7 +28,7 @@ def test_a_resumed_run_has_every_step_once_and_the_settings_are_a_table(tmp_path
     steps = [(step, split) for step in losses for split in ("train", "eval") if split == "train" or step % 20 == 0]
     assert [(record["step"], record["split"]) for record in records] == steps
     assert {r["step"]: r["loss"] for r in records if r["split"] == "train"} == pytest.approx(losses)
-    assert metrics_file.last_record(tmp_path, "eval") == records[-1]
+    assert metrics_file.read_records(tmp_path, "eval")[-1] == records[-1]
     events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
     found = events.Scalars("train/loss")
@@ -93,7 +93,7 @@ def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
 def test_a_record_whose_metric_is_no_number_is_one_line(tmp_path, value):
     line = '{"step": 1, "split": "train", "tokens": 5, "loss": null, "trust_ratios": {"w": 1.5}}\n'
     (tmp_path / "metrics.jsonl").write_text(line)
-    assert metrics_file.last_record(tmp_path, "train")["tokens"] == 5
+    assert metrics_file.read_records(tmp_path, "train")[-1]["tokens"] == 5
     (tmp_path / "metrics.jsonl").write_text(line + line.replace("5,", f"{value},", 1))
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: 'tokens' is no number; restore it, or move it away"):
         metrics_file.read_records(tmp_path, "train")

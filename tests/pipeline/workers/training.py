@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline.engine import engine_state, layout_check, optimizers, zero_layout
+from pipeline.engine import engine_state, optimizers, zero_layout
 from pipeline.engine.optimizers import parameter_groups
 
 BATCH = 12  # rows of a global batch: divides into 1, 2, 3 and 4 ranks
@@ -115,7 +115,7 @@ def make_engine(settings: dict[str, Any], attach: bool = True, seed: int = 0) ->
     mine = {"model_parameters": groups(model)} if own is None else {"optimizer": own}
     engine, *_ = deepspeed.initialize(model=model, config=copy.deepcopy(settings), **mine)
     if attach:
-        layout_check.attach(engine)
+        zero_layout.attach(engine)
     return engine
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.errors import UserError
-from pipeline.finetuning.predict_command import write
+from pipeline.predict import write
 from pipeline.tasks.files import reading, tables
 from pipeline.tasks.files.tables import from_dataset, read_table
 from tests.pipeline.tasks import own_files
