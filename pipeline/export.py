@@ -26,7 +26,6 @@ def parser() -> Parser:
     p.add_argument("--license", default="other", metavar="ID", help=license_help)
     language_help = "languages of the text, such as en (default: what the shards recorded)"
     p.add_argument("--language", nargs="+", default=[], metavar="CODE", help=language_help)
-    p.add_argument("--overwrite", action="store_true", help="replace another directory at --out")
     return p
 
 
@@ -43,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
 
     from pipeline.sharing.write_export import export_run  # torch takes seconds to import
 
-    form = export_run(args.run, args.out, args.step, args.license, args.language, args.overwrite)
+    form = export_run(args.run, args.out, args.step, args.license, args.language)
     print(f"wrote {args.out} {form}")
 
 

@@ -57,13 +57,13 @@ def parser() -> Parser:
     source = "the --output of a run, an export, or a model of the hub"
     p.add_argument("--run", required=True, type=Path, metavar="RUN", help=source)
     files = ".csv, .tsv, .jsonl, .json, .parquet or .conll; - for a pipe"
-    p.add_argument("--input", type=Path, metavar="FILE", help=files)
+    p.add_argument("--input", metavar="FILE", help=files)
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)
-    p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples of a batch (default: 32)")
+    p.add_argument("--batch-size", type=positive, metavar="N", help="examples of a batch (default: 32)")
     p.add_argument("--embed", action="store_true", help="write the embedding of each text, mean-pooled, of length 1")
     p.add_argument("--mask", nargs="+", metavar="TEXT", help="texts with [MASK], for a pre-training run")
-    p.add_argument("--top-k", type=positive, default=5, metavar="K", help="pieces for each mask (default: 5)")
+    p.add_argument("--top-k", type=positive, metavar="K", help="pieces for each mask (default: 5)")
     return p
 
 
@@ -71,16 +71,20 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line. UserError: a mistake; nothing is written then."""
     args = parser().parse_all(argv)
-    args.input = None if args.input is None else str(args.input)
     columns = args.second_text_column, *args.choice_columns
-    if args.mask and (args.embed or args.input is not None or args.text_column or any(columns)):
-        raise UserError("--mask goes without --embed, --input and columns; drop it, or the others")
-    if args.embed and any(columns):
-        raise UserError("--embed reads one column, --text-column; drop the other ones")
+    if args.mask and (
+        args.embed or any(given is not None for given in (args.input, args.text_column, args.batch_size))
+    ):
+        raise UserError("--mask goes without --embed, --input, --text-column and --batch-size; drop it, or the others")
+    if args.top_k is not None and not args.mask:
+        raise UserError("--top-k is for --mask; drop it")
+    if (args.embed or args.mask) and any(columns):
+        raise UserError("--second-text-column and --choice-columns are for tasks; drop them")
     if not args.mask and None in (args.input, args.out):
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
     if args.out is not None:
         check_output(args.out)
+    args.batch_size, args.top_k = args.batch_size or 32, args.top_k or 5
     chunks = fill_masks(args) if args.mask else embed_texts(args) if args.embed else predictions(args)
     if args.out == PIPE:
         for rows in chunks:

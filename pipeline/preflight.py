@@ -35,6 +35,7 @@ from common.errors import UserError
 from common.files import places
 from common.files.json_files import read_text
 from common.text import quantity
+from data_prep.format.shards import open_shards
 from pipeline.engine.hardware import missing_for_compilation
 from pipeline.run.facts import Facts, differences, facts_of_host
 from pipeline.settings.declare import split_weight
@@ -235,6 +236,11 @@ def examine(question: Mapping[str, Any]) -> dict[str, Any]:
         facts: see `pipeline.run.facts`; problems, one line each; gpus: how many compute; cores; address of this host.
     """
     gpus, lines = _try_gpus() if question["gpus"] else (0, [])
+    for directory in map(Path, question["data"]):
+        try:
+            open_shards(directory)
+        except UserError as error:
+            lines.append(str(error))
     if question["beacon"] is not None and (state := _output(Path(question["beacon"]))):
         lines.append(f"--output {state}; it must be one folder that all hosts share")
     if question["connect"] is not None:

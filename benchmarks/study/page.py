@@ -17,12 +17,11 @@ from benchmarks.study.finetune import Job, Pair
 from benchmarks.study.plan import Choice
 from benchmarks.study.training import Evaluation, Training
 from common.files import atomic, outputs
-from common.files.atomic import replacing
-from common.files.json_files import check_as
+from common.files.json_files import check_as, read_as
 from common.intervals import Interval
 from common.text import markdown_table
 from pipeline.analysis.comparison import difference_of, member_directories, read_predictions
-from pipeline.analysis.minimal_pairs import Result, read_result
+from pipeline.analysis.minimal_pairs import Result
 from pipeline.analysis.summary import sustained_speed
 from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
@@ -30,7 +29,7 @@ from pipeline.training.metrics_file import read_records
 RESAMPLES = 1000
 LEFT = 0.9
 """Of the unigram entropy: a model with a lower loss uses context."""
-MINIMAL_PAIRS = "minimal pairs"
+MINIMAL_PAIRS, AGAIN = "minimal pairs", "make it again with `python -m pipeline.evaluate minimal-pairs`"
 ANCHORS = (
     "BLiMP of published models of the same budget (BabyLM strict-small: 10 million words, about ten passes) on other "
     "text: RoBERTa-base 69.5 (2023), LTG-BERT 60.6 (2024), GPT-BERT 70.4 (2025)."
@@ -140,10 +139,8 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
         for one in results
     ]
     table = markdown_table((*header, "verdict"), rows, "llrlrrrrl")
-    return (
-        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds.\n\n"
-        + table
-    )
+    said = f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds."
+    return f"{said}\n\n{table}"
 
 
 def probe_table(probe: Mapping[str, Sequence[tuple[int, float | None, float]]]) -> str:
@@ -163,12 +160,9 @@ def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
     training = {record["step"]: record for record in read_records(run, "train")}
     found: Curves = {}
     for record in read_records(run, "eval"):
-        reached = training[record["step"]]
-        for number, corpus in enumerate(corpora):
-            prefix = f"{corpus}/" if number else ""
-            point = {
-                "tokens": reached["tokens"],
-                "seconds": reached["seconds"],
+        for corpus, prefix in zip(corpora, ("", *(f"{name}/" for name in corpora[1:])), strict=True):
+            point = {name: training[record["step"]][name] for name in ("tokens", "seconds")}
+            point |= {
                 "loss": record[f"{prefix}mlm_loss"],
                 "entropy": record[f"{prefix}mlm_unigram_entropy"],
                 "mlm": 100 * record[f"{prefix}mlm_below_unigram"],
@@ -187,7 +181,8 @@ def curve_of_pairs(run: Path, scores: Path) -> list[dict[str, float]]:
     for file in [*sorted(scores.glob("step-*.json")), *scores.glob("export.json")]:
         step = steps[-1] if file.stem == "export" else int(file.stem.partition("-")[2])
         tokens, seconds = (float(np.interp(step, steps, curve)) for curve in curves)
-        points.append({"tokens": tokens, "seconds": seconds, "pairs": 100 * read_result(file).total.accuracy})
+        accuracy = read_as(file, Result, AGAIN).total.accuracy
+        points.append({"tokens": tokens, "seconds": seconds, "pairs": 100 * accuracy})
     return points
 
 
@@ -240,7 +235,7 @@ def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]], measur
             axes.set_ylabel(label if column == 0 else "")
             axes.set_xlabel(unit if row == len(drawn) - 1 else "")
     grid[0][0].legend()
-    with replacing(path) as temporary:
+    with atomic.replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 
@@ -286,7 +281,7 @@ def write(
         "facts": facts_of(training, choice, dollars),
         "probe": {choice.name: of_run for choice, of_run in probed.items()},
         "curves": curves,
-        "minimal_pairs": dataclasses.asdict(read_result(final)) if final.exists() else None,
+        "minimal_pairs": dataclasses.asdict(read_as(final, Result, AGAIN)) if final.exists() else None,
         "seeds": training.plan.seeds,
         "tasks": [dataclasses.asdict(result_of(*pair)) for pair in pairs],
         "left_out": list(left_out),

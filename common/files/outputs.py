@@ -1,9 +1,9 @@
 """Directories that a command makes as a whole: exports, the sample. Nothing of a person is ever removed.
 
 A directory may be made if it is absent, empty, or has the marker of the same command. The marker,
-`.albert-pretraining.json`, names the command, what it was made from, and each file with its checksum. With --overwrite
-any directory may be replaced. The old one is renamed aside first. It is removed if it holds nothing but what its marker
-lists, unchanged; otherwise it stays beside the new one.
+`.albert-pretraining.json`, names the command, what it was made from, and each file with its checksum. The old directory
+is renamed aside first. It is removed if it holds nothing but what its marker lists, unchanged; otherwise it stays
+beside the new one.
 """
 
 import contextlib
@@ -41,11 +41,8 @@ def read_marker(directory: Path) -> Marker | None:
     return read_as(path, Marker, "move the directory away") if os.path.lexists(path) else None
 
 
-def check(directory: Path, command: str, source: str = "", overwrite: bool | None = None) -> None:
-    """Raises UserError unless `command` may make `directory` from `source`; its parent must be writable.
-
-    overwrite: whether any directory may be replaced; None if the command has no such flag.
-    """
+def check(directory: Path, command: str, source: str = "") -> None:
+    """Raises UserError unless `command` may make `directory` from `source`; its parent must be writable."""
     directory = Path(os.path.abspath(directory))
     check_directory(directory.parent)
     if not os.path.lexists(directory):
@@ -53,7 +50,7 @@ def check(directory: Path, command: str, source: str = "", overwrite: bool | Non
     if directory.is_symlink() or not directory.is_dir():
         kind = "a link" if directory.is_symlink() else "a file"
         raise UserError(f"{directory} is {kind}, and {command} would put a directory there; choose another --out")
-    if overwrite or not any(directory.iterdir()):
+    if not any(directory.iterdir()):
         return
     marker, fault = read_marker(directory), ""
     if marker is None:
@@ -63,19 +60,18 @@ def check(directory: Path, command: str, source: str = "", overwrite: bool | Non
     elif marker.source != source:
         fault = f"was made from {marker.source}, not from {source}"
     if fault:
-        remedy = "move it away, or choose another place" + ("" if overwrite is None else ", or give --overwrite")
-        raise UserError(f"{directory} {fault}; {remedy}")
+        raise UserError(f"{directory} {fault}; move it away, or choose another place")
 
 
 @contextlib.contextmanager
-def making(directory: Path, command: str, source: str = "", overwrite: bool | None = None) -> Iterator[Path]:
+def making(directory: Path, command: str, source: str = "") -> Iterator[Path]:
     """Yields an empty directory; on success it is marked and synced, and takes the place of `directory`.
 
     The old directory stays until the new one is complete. After a kill between the two renames, the old one is beside
     its place, as .NAME.*.tmp. UserError: see `check`, which is done before anything is written, and again at the end.
     """
     directory = Path(os.path.abspath(directory))
-    check(directory, command, source, overwrite)
+    check(directory, command, source)
     new, aside = temporary_beside(directory), temporary_beside(directory)
     try:
         new.mkdir(parents=True)
@@ -89,7 +85,7 @@ def making(directory: Path, command: str, source: str = "", overwrite: bool | No
         marker = Marker(command, source, {name: file_checksum(new / name) for name in files})
         write_text(new / MARKER, json.dumps(asdict(marker), indent=1) + "\n")
         with holding(beside(directory), directory, WAIT_SECONDS):
-            check(directory, command, source, overwrite)
+            check(directory, command, source)
             if directory.exists():
                 os.rename(directory, aside)
             os.rename(new, directory)
@@ -102,13 +98,12 @@ def making(directory: Path, command: str, source: str = "", overwrite: bool | No
 
 def _put_away(aside: Path, directory: Path) -> None:
     """Removes the old directory if all that it holds is ours and unchanged, else gives it a visible name."""
-    with contextlib.suppress(UserError):
-        marker = read_marker(aside)
-        listed = {} if marker is None else marker.files
-        paths = [(aside / name, listed.get(name)) for name in files_below(aside)]
-        if all(not path.is_symlink() and file_checksum(path) == checksum for path, checksum in paths):
-            shutil.rmtree(aside)
-            return
+    marker = read_marker(aside)
+    listed = {} if marker is None else marker.files
+    paths = [(aside / name, listed.get(name)) for name in files_below(aside)]
+    if all(not path.is_symlink() and file_checksum(path) == checksum for path, checksum in paths):
+        shutil.rmtree(aside)
+        return
     number = 1
     while os.path.lexists(kept := directory.with_name(f"{directory.name}.old-{number}")):
         number += 1

@@ -120,18 +120,13 @@ class DocumentsManifest:
         return str(self.options.get(LANGUAGE, ENGLISH))
 
 
-def held_out_above(document_id: str) -> float:
-    """Returns the fraction above which a document belongs to the held-out split, by a hash of its id alone."""
-    digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2.0**64
-
-
 def split_of(document_id: str, held_out: float, validation: float = 0.0) -> str:
     """Returns the split of a document, by a hash of its id alone. A larger fraction holds out the same ones, and more.
 
     held_out: fraction that results are reported on. validation: fraction that settings are chosen with.
     """
-    place = held_out_above(document_id)
+    digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
+    place = int.from_bytes(digest, "big") / 2.0**64
     if place < held_out:
         return HELD_OUT
     return VALIDATION if place < held_out + validation else TRAIN

@@ -10,7 +10,6 @@ depend on the number of ranks or on interruptions. DIR/documents.json is written
 import argparse
 import contextlib
 import itertools
-import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -158,20 +157,10 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
             f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.raw_bytes / 1e6:.1f} MB; {skipped}"
         )
         if HELD_OUT in manifest.counts and not held_out:
-            print(f"warning: {none_held_out(out, manifest)}")
+            none = f"--held-out {manifest.options[HELD_OUT]} holds out none of these documents"
+            print(f"warning: {none}; to hold out some, extract into another --out with a larger fraction")
 
     ranks.on_root(finish)
-
-
-def none_held_out(out: Path, manifest: DocumentsManifest) -> str:
-    """Says that no document was held out, and the least fraction that holds one out."""
-    least = 1.0
-    for file in manifest.files:
-        with documents.opened_part(out / file.name) as part:
-            least = min(least, *map(documents.held_out_above, part.read(columns=["id"])["id"].to_pylist()), 1.0)
-    enough = f"--held-out {math.floor(least * 1000 + 1) / 1000}"
-    none = f"--held-out {manifest.options['held_out']} holds out none of these documents"
-    return f"{none}; to hold out one, extract into another --out with {enough}"
 
 
 def is_complete(out: Path, plan: DocumentsManifest) -> bool:

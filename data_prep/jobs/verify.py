@@ -18,7 +18,6 @@ from data_prep.format.shard_manifest import ShardFile, ShardManifest
 from data_prep.mpi import launch
 
 EXPECTED_BESIDE = {shard_manifest.MANIFEST, documents.MANIFEST, "README.md"}  # not listed; the last is a person's
-MAX_NAMED_PROBLEMS = 5
 
 AnyManifest = ShardManifest | documents.DocumentsManifest
 
@@ -44,9 +43,8 @@ def run(args: argparse.Namespace) -> None:
         def conclude() -> None:
             problems = [*filter(None, found_problems), *unexpected_files(directory, manifest)]
             if problems:
-                more = f"; and {len(problems) - MAX_NAMED_PROBLEMS} more" if len(problems) > MAX_NAMED_PROBLEMS else ""
                 job = "shards" if isinstance(manifest, ShardManifest) else "extract"
-                fault = f"{directory} is damaged: {'; '.join(problems[:MAX_NAMED_PROBLEMS])}{more}"
+                fault = f"{directory} is damaged: {'; '.join(problems)}"
                 raise UserError(f"{fault}. Copy it again from an undamaged copy, or delete it and run `{job}` again")
             print(f"verify: {directory} is whole: {len(files)} files, {sum(sizes):,} bytes")
 

@@ -8,6 +8,7 @@ a compressed file loses the rest of the file. Damage in a Parquet file loses the
 import contextlib
 import itertools
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,15 +51,18 @@ class Condition(NamedTuple):
     def holds(self, record: dict[str, Any]) -> bool:
         """Whether a record satisfies it. One without the field does not."""
         value, relation = record.get(self.field), _RELATIONS[self.relation]
-        try:
-            wanted = float(self.value)
-        except ValueError:  # true and false are those of JSON
-            shown = str(value).lower() if isinstance(value, bool) else str(value)
-            return value is not None and relation(shown, self.value)
-        try:
-            return value is not None and relation(float(value), wanted)
-        except (TypeError, ValueError):
-            return False
+        if math.isfinite(wanted := _number(self.value)):
+            return not isinstance(value, bool) and relation(_number(value), wanted)
+        shown = str(value).lower() if isinstance(value, bool) else str(value)  # true and false are those of JSON
+        return value is not None and relation(shown, self.value)
+
+
+def _number(value: object) -> float:
+    """The number of a value or of its text; NaN, to which no relation holds, if it is none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
@@ -228,15 +232,15 @@ def _explaining(name: str) -> Iterator[None]:
 
 
 def check_first(path: Path, fields: Fields) -> None:
-    """Raises UserError unless the first record of a file of JSON lines can have a text."""
+    """Raises UserError unless the first record of a file of JSON lines has the fields. A title may be missing."""
     for number, line in enumerate(opening.lines(path), 1):
         if line.content is None or not line.content.isspace():
             item = parse_line(line.content, fields, path.name)
             reason = item.reason if isinstance(item, Skipped) else EMPTY
-            record = json.loads(line.content or b"null") if reason in (NO_TEXT, NOT_WANTED) else None
+            record = json.loads(line.content or b"null") if reason in (EMPTY, NO_TEXT, NOT_WANTED) else None
             if isinstance(record, dict):
                 for flag, name in fields.flags:
-                    if flag in ("--text-field", "--where") and name not in record:
+                    if flag != "--title-field" and name is not None and name not in record:
                         raise UserError(f"{path}, line {number}: no field {name!r}; {choice(flag, record)}")
                 if reason == NO_TEXT:
                     fault = f"field {fields.text!r} holds no text"

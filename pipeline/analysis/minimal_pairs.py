@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.errors import UserError
-from common.files.json_files import Count, Positive, Probability, read_as
+from common.files.json_files import Count, Positive, Probability
 from common.intervals import Interval
 from common.progress_bar import Progress
 from common.text import markdown_table
@@ -108,11 +108,6 @@ class Result:
         if self.total.baseline_ties is not None:
             ties += f"; by word frequencies {self.total.baseline_ties:,}"
         return f"{markdown_table(titles, rows, 'lrrrr'[: len(titles)])}\n\n{ties}"
-
-
-def read_result(path: Path) -> Result:
-    """Reads a file of --out. Raises UserError if it is damaged, or another file."""
-    return read_as(path, Result, "make it again with `python -m pipeline.evaluate minimal-pairs`")
 
 
 def read_pairs(path: Path, limit: int | None = None) -> list[Pair]:

@@ -99,8 +99,8 @@ def describe_end(own: Progress) -> str:
         return "ending before the first step"
     if own.phase == "end":
         return "training has ended; finishing what follows it"
-    doing = "leaving the evaluation of" if own.phase in ("evaluation", "scoring") else "finishing"
-    return f"{doing} step {own.step}, then saving"
+    what = "the evaluation of step" if own.phase in ("evaluation", "scoring") else "step"
+    return f"finishing {what} {own.step}, then saving"
 
 
 def say_stopped(signal_number: int, step: int) -> None:

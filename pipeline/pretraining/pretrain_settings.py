@@ -64,7 +64,8 @@ def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreT
         branch, source = branched
         before = earlier or EarlierStart(Path(branch.run), source, branch.step)  # whose batches are trained on
         _check_branch(branch, source, model, engine.optimizer, steps)
-        if (run := Path(branch.run)).is_dir():
+        if earlier is None or not earlier.steps_made:  # later it may be gone
+            run = Path(branch.run)
             own = find_vocabulary(run), load_vocabulary(run)
             _check_vocabulary(f"--branch {run}", *own, corpora.directories[0], vocabulary)
     masking = flags.masking_settings()

@@ -56,22 +56,17 @@ print(albert.load(".").{call})"""
 
 
 def export_run(
-    run: Path,
-    out: Path,
-    step: int | None = None,
-    license: str = "other",
-    languages: Sequence[str] = (),
-    overwrite: bool | None = None,
+    run: Path, out: Path, step: int | None = None, license: str = "other", languages: Sequence[str] = ()
 ) -> str:
     """Writes the model of a run to the directory `out`, which is never visible half-written.
 
     Returns the format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
     `step`: see `exported_checkpoint`. `license`: as on the hub. `languages`: their codes; without them they are those
-    of the text of pre-training, if they are recorded. `overwrite`: see `outputs.check`. Raises UserError: there is no
-    such checkpoint, `out` cannot be written, or a record of the run is damaged.
+    of the text of pre-training, if they are recorded. Raises UserError: there is no such checkpoint, `out` cannot be
+    written, or a record of the run is damaged.
     """
     home, place = run.resolve(), out.resolve()
-    claim = run_directory.EXPORT_TOOL, os.path.relpath(home, place), overwrite  # a run may move with its exports
+    claim = run_directory.EXPORT_TOOL, os.path.relpath(home, place)  # a run may move with its exports
     outputs.check(out, *claim)
     tag, task = exported_checkpoint(run, step), task_of_run(run)
     name = home.name if place.parent == home else place.name  # the directory "export" of a run has the run's name

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from common.text import format_duration, markdown_table
+from common.text import format_duration
 from pipeline.checkpoint.save_and_load import Saved
 from pipeline.settings.run_settings import as_json
 from pipeline.training.metrics_file import METRICS, drop_after, finite
@@ -19,7 +19,7 @@ from pipeline.training.training_run import Callback, Evaluation, TrainingRun
 LINE_SECONDS = 10.0
 """A line of training follows the previous one after this time at the earliest. metrics.jsonl has every interval."""
 WAITING = 0.05  # part of the time spent waiting for data from which a line says so
-SHRINKING = 0.99  # part of LAMB's update that the weight decay is, from which a line says so
+SHRINKING = 0.8  # part of LAMB's update that the weight decay is, from which a line says so; else below 0.01
 TASKS = ("mlm", "sop", "nsp")
 _COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
 """Numbers of a record that are no curves."""
@@ -199,9 +199,8 @@ class MetricsLog(Callback):
         settings.pop("pretraining", None)  # of the run that fine-tuning started from
         directory = self._run.settings.flags.output / "tensorboard"
         self._tensorboard = SummaryWriter(str(directory), purge_step=step + 1 if step else 0, flush_secs=10)
-        # The settings of each start, because some may change.
-        cells = [(f"`{name}`", f"`{' '.join(text.split())}`") for name, text in _flat(settings)]
-        self._tensorboard.add_text("settings", markdown_table(["setting", "value"], cells), step)
+        # Of each start, because some may change. As code, in which no character has a meaning.
+        self._tensorboard.add_text("settings", f"```json\n{json.dumps(settings, indent=2)}\n```", step)
 
     def _write_records(self) -> None:
         while self._unwritten:
@@ -257,12 +256,3 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in record.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             yield name, float(value)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The settings that are not None, as dotted names and texts, such as ("optimizer.params.lr", "0.001")."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,11 +1,10 @@
 """A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
 
 The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
-KIND: plain; endless (unit 0 never ends); compiled (unit 0 is in compiled code for hours); error (unit 7 fails); panic
+KIND: plain; endless (unit 0 never ends); error (unit 7 fails); panic
 (a library in Rust fails at unit 7); root (rank 0 finds a mistake before the first unit).
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -51,8 +50,6 @@ def job(directory: Path, kind: str) -> None:
                 raise PanicException("the seventh seal")
             while kind == "endless" and unit == 0:
                 time.sleep(0.01)
-            if kind == "compiled" and unit == 0:
-                hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
             return Squared(files=[], square=unit * unit, rank=ranks.rank, pid=os.getpid())
 
         records = ranks.run(units, work, ledger, sizes=[UNITS - n for n in units], description="job")

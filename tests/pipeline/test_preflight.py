@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import socket
 import subprocess
 import sys
@@ -167,6 +168,14 @@ def test_an_output_that_is_a_file_is_one_line(tmp_path, capsys):
     said = capsys.readouterr().err
     assert said.startswith(f"error: cannot write to {tmp_path / 'file'}: Not a directory; choose another")
     assert said.count("\n") == 1
+
+
+def test_shards_that_are_cut_off_are_a_problem(on_the_processor, tmp_path, capsys, corpus):
+    shutil.copytree(corpus.train, tmp_path / "shards")
+    os.truncate(tmp_path / "shards" / "shard-00000.arrow", 10)
+    assert preflight.main(["--data", str(tmp_path / "shards"), "--master_port", str(reserve_port())]) == 1
+    assert "this machine: " in (said := capsys.readouterr().out)
+    assert "shard-00000.arrow" in said
 
 
 def test_data_that_are_not_here_are_one_line(on_the_processor, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""What may be replaced: what the same command made, or anything with --overwrite; nothing of a person is removed."""
+"""What may be replaced: what the same command made; nothing of a person is removed."""
 
 import threading
 import time
@@ -10,8 +10,8 @@ from common.errors import UserError
 from common.files import locks, outputs
 
 
-def write(directory: Path, text: str, command: str = "tool", source: str = "a", overwrite: bool | None = None) -> None:
-    with outputs.making(directory, command, source, overwrite) as place:
+def write(directory: Path, text: str, command: str = "tool", source: str = "a") -> None:
+    with outputs.making(directory, command, source) as place:
         (place / "sub").mkdir()
         (place / "a.txt").write_text(text)
         (place / "sub" / "b.txt").write_text(text)
@@ -64,12 +64,12 @@ def test_the_old_directory_stands_until_the_new_one_is_whole(tmp_path: Path) -> 
 def test_only_the_same_command_from_the_same_source_replaces(tmp_path, command, source, fault):
     write(tmp_path / "out", "x")
     if fault:
-        with pytest.raises(UserError, match=f"{fault}; move it away, or choose another place, or give --overwrite$"):
-            outputs.check(tmp_path / "out", command, source, overwrite=False)
+        with pytest.raises(UserError, match=f"{fault}; move it away, or choose another place$"):
+            write(tmp_path / "out", "y", command, source)
     else:
-        outputs.check(tmp_path / "out", command, source)
-    write(tmp_path / "out", "y", command, source, overwrite=True)
-    assert texts(tmp_path / "out") == {"a.txt": "y", "sub/b.txt": "y"}
+        write(tmp_path / "out", "y", command, source)
+    kept = "x" if fault else "y"
+    assert texts(tmp_path / "out") == {"a.txt": kept, "sub/b.txt": kept}
 
 
 @pytest.mark.parametrize("marker", [None, "", '{"format": 1, "files": {}}'])
@@ -82,13 +82,11 @@ def test_a_directory_of_a_person_is_refused_and_kept_as_a_whole(tmp_path: Path, 
     with pytest.raises(UserError, match=r"move (it|the directory) away"):
         write(out, "x")
     assert (out / "notes.txt").read_text() == "mine"
-    write(out, "x", overwrite=True)
-    assert texts(tmp_path / "out.old-1") == {"notes.txt": "mine"}
     for name in ("file", "link"):
         path = tmp_path / name
         path.write_text("mine") if name == "file" else path.symlink_to(out)
         with pytest.raises(UserError, match=f"is a {name}"):
-            write(path, "x", overwrite=True)
+            write(path, "x")
 
 
 def test_what_a_person_added_or_changed_in_ours_is_kept(tmp_path: Path) -> None:

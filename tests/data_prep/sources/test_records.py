@@ -110,7 +110,10 @@ SCORED = [
 
 @pytest.mark.parametrize(
     ("condition", "value", "holds"),
-    [("score>=3", "n/a", False), ("score>=3", [], False), ("score>=3", "3.5", True), ("ok==true", True, True)],
+    [
+        *(("score>=3", "n/a", False), ("score>=3", [], False), ("score>=3", "3.5", True), ("score>=3", 10**400, False)),
+        *(("ok==true", True, True), ("ok==1", True, False), ("lang==nan", "nan", True), ("lang==nan", "inf", False)),
+    ],
 )
 def test_a_number_is_asked_of_numbers_only_and_true_is_that_of_json(condition: str, value: object, holds: bool) -> None:
     parsed = Condition.parse(condition)
@@ -210,7 +213,8 @@ SCORES = Fields(where=(Condition.parse("scores>=3"),))
         ('{"text": "a", "score": 1}', SCORES, "no field 'scores'; choose --where among text, score$"),
         ({"text": [1, 2]}, Fields(), r"a\.parquet: column 'text' holds int64, not text"),
         ('{"title": "a"}', FIELDS, r"a\.jsonl, line 1: no field 'body'; choose --text-field among title$"),
-        ('{"body": 5, "c": "b"}', FIELDS, "line 1: field 'body' holds no text; choose --text-field among body, c$"),
+        ('{"body": 5, "key": "b"}', FIELDS, "line 1: field 'body' holds no text; choose --text-field among body, key$"),
+        ('{"body": "a"}', FIELDS, "line 1: no field 'key'; choose --id-field among body$"),
         ("{}", FIELDS, "line 1: no field 'body'; choose --text-field among other data$"),
     ],
 )

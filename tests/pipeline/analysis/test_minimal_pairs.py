@@ -11,11 +11,12 @@ import sentencepiece
 import torch
 
 from common.errors import UserError
+from common.files.json_files import read_as
 from data_prep.text.load_vocabulary import load_vocabulary
 from model import AlbertConfig, AlbertForPreTraining
 from pipeline import evaluate
 from pipeline.analysis import minimal_pairs
-from pipeline.analysis.minimal_pairs import Pair, frequency_scores, interval_of, read_pairs, read_result, summarise
+from pipeline.analysis.minimal_pairs import Pair, Result, frequency_scores, interval_of, read_pairs, summarise
 from tests.pipeline.analysis.test_sentence_scores import Loop
 from tests.pipeline.finetuning.test_predictor import publish
 from tests.pipeline.pretraining import trained_models
@@ -171,6 +172,10 @@ def export(corpus, tmp_path_factory):
     return trained_models.export(tmp_path_factory.mktemp("export"), corpus.vocabulary, initializer_range=0.5)
 
 
+def read_result(path):
+    return read_as(path, Result, "")
+
+
 @pytest.mark.parametrize("kind", ["within-word", "plain"])
 def test_the_command(kind, export, tmp_path, capsys):
     (tmp_path / "pairs.jsonl").write_bytes(lines(*(own(n, paradigm="pq"[n > 2], phenomenon="x") for n in range(5))))
@@ -189,10 +194,6 @@ def test_the_command(kind, export, tmp_path, capsys):
     assert evaluate.main([*words, *out]) == 2
     assert "result.json exists already; move it away, or choose another name\n" in capsys.readouterr().err
     assert read_result(tmp_path / "result.json") == result
-    content = json.loads((tmp_path / "result.json").read_text()) | {"interval": [0.1]}
-    (tmp_path / "result.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="make it again with `python -m pipeline"):
-        read_result(tmp_path / "result.json")
 
 
 def test_hidden_files_and_copies_in_a_directory(tmp_path):

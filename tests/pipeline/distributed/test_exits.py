@@ -4,11 +4,20 @@ import atexit
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from common.errors import UserError
-from pipeline.distributed.exits import ExitNotice, StopSignals, exit_notice, run_and_exit, say_stopped, write_now
+from pipeline.distributed.exits import (
+    ExitNotice,
+    StopSignals,
+    describe_end,
+    exit_notice,
+    run_and_exit,
+    say_stopped,
+    write_now,
+)
 from tests.pipeline.workers.forked import Forked, lock_for_ever
 
 
@@ -115,6 +124,18 @@ def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothin
     os.dup2(os.open("/dev/full", os.O_WRONLY), writer)
     write_now(writer, "no room\n")
     os.close(writer)
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "line"),
+    [
+        (0, "forward", "ending before the first step"),
+        (7, "scoring", "finishing the evaluation of step 7, then saving"),
+        (7, "end", "training has ended; finishing what follows it"),
+    ],
+)
+def test_what_a_stop_still_waits_for(step, phase, line):
+    assert describe_end(SimpleNamespace(step=step, phase=phase)) == line
 
 
 def be_busy(rank):

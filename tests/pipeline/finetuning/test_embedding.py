@@ -145,7 +145,8 @@ def test_other_poolings_are_refused_in_one_line(corpus, tmp_path, changed, messa
     ("words", "columns", "message"),
     [
         (["--mask", "[MASK]"], {}, "--mask goes without --embed"),
-        (["--second-text-column", "other"], {}, "--embed reads one column"),
+        (["--second-text-column", "other"], {}, "--second-text-column and --choice-columns are for tasks; drop them"),
+        (["--top-k", "3"], {}, "--top-k is for --mask; drop it"),
         (["--text-column", "review"], {}, "has no column 'review'; it has text"),
         ([], {"embedding": TEXTS}, "the input has a column 'embedding', as the output will"),
     ],

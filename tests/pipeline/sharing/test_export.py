@@ -54,7 +54,7 @@ def test_a_step_that_is_not_there_and_what_may_not_be_replaced_before_any_work(r
 
 @pytest.mark.parametrize("place", [".", "..", "checkpoints", "checkpoints/new"])
 def test_an_export_never_takes_the_place_of_its_run(run, capsys, place):
-    said = refusal(capsys, "--run", run, "--out", run / place, "--overwrite")
+    said = refusal(capsys, "--run", run, "--out", run / place)
     assert "holds the run or is one of its checkpoints" in said
     assert (run / "settings.json").exists()
 

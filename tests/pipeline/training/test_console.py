@@ -67,8 +67,8 @@ def test_weights_that_lamb_only_shrinks_are_named_once():
     """These ratios are of albert-base on a GPU, at a rate that was too high: it never learned anything again."""
     lines = Lines()
     query, projection = "albert.encoder.attention.0.query", "albert.embeddings.projection"
-    ratios = {query: 100.00000762939453, "albert.encoder.value": 89.7, projection: 100.0, "albert.embeddings.word": 0.2}
-    lines.log(10, 0.0, trust_ratios=ratios | {query: 80.0, projection: 3.0, "albert.pooler.dense.weight": 100.0})
+    ratios = {query: 81.0, "albert.encoder.value": 75.0, projection: 100.0, "albert.embeddings.word": 0.2}
+    lines.log(10, 0.0, trust_ratios=ratios | {query: 70.0, projection: 3.0, "albert.pooler.dense.weight": 100.0})
     assert len(lines.said) == 1
     lines.log(20, 1.0, trust_ratios=ratios)
     assert lines.said[1].startswith(
