@@ -90,7 +90,7 @@ test-fast: $(VENV)/.developer
 	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not cluster and not gpu"
 
 # PARTS="NAME ..." runs these parts only; a second start does what is missing. Where the packages are there, as those of
-# requirements-gpu.txt on a machine without internet, nothing is installed.
+# docs/gpu.md on a machine without internet, nothing is installed.
 gpu:
 	@python -c 'import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, "deepspeed hypothesis pytest transformers".split())))' || $(MAKE) $(VENV)/.developer
 	@python -m benchmarks.gpu $(if $(PARTS),--part $(PARTS))
