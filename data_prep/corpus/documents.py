@@ -30,7 +30,7 @@ TRAIN, HELD_OUT, VALIDATION = "train", "held_out", "validation"
 SPLITS = (HELD_OUT, VALIDATION, TRAIN)
 """In this order: of duplicates, that of the earlier split is kept."""
 MANIFEST = "documents.json"
-LANGUAGE = "language"  # the option that records a language other than English
+LANGUAGE = "language"  # the option that records the language
 MAX_EXAMPLES = 5  # names of skipped input that a manifest lists for each reason
 LISTED = re.compile(r"(?:train|held_out|validation)-\d{5,}\.parquet")  # the names of the files that a manifest lists
 SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])

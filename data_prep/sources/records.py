@@ -51,16 +51,16 @@ class Condition(NamedTuple):
     def holds(self, record: dict[str, Any]) -> bool:
         """Whether a record satisfies it. One without the field does not."""
         value, relation = record.get(self.field), _RELATIONS[self.relation]
-        if math.isfinite(wanted := _number(self.value)):
+        if not math.isnan(wanted := _number(self.value)):
             return not isinstance(value, bool) and relation(_number(value), wanted)
         shown = str(value).lower() if isinstance(value, bool) else str(value)  # true and false are those of JSON
         return value is not None and relation(shown, self.value)
 
 
 def _number(value: object) -> float:
-    """The number of a value or of its text; NaN, to which no relation holds, if it is none."""
+    """The finite number of a value or of its text; NaN, to which no relation holds, if it is none."""
     try:
-        return float(value)  # type: ignore[arg-type]
+        return number if math.isfinite(number := float(value)) else math.nan  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return math.nan
 

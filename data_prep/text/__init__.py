@@ -24,6 +24,7 @@ ENGLISH = "en"
 _WORD = re.compile(r"[^\s\d.,:;!?()\[\]\"“”„«»।،-]+")
 MIN_LETTERS = 400  # a shorter text may look like anything
 _CLOSEST = {"no": "nb", "nn": "nb", "bs": "hr", "als": "gsw", "be-x-old": "be-tarask"}
+_CLOSEST |= dict.fromkeys(["yue", "wuu", "gan", "lzh"], "zh")
 """Other codes of the same language or one whose writing is alike, for tables that lack a language."""
 
 

@@ -9,7 +9,7 @@ import hashlib
 import io
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 import sentencepiece
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
-from data_prep.text import ENGLISH
+from data_prep.text import ENGLISH, closest
 from data_prep.text.normalize import ALBERT_NORMALIZATION, BLANKS, Normalization, normalize, normalize_word
 from data_prep.text.vocabulary import SENTENCEPIECE_FILE, SpecialPieces, Vocabulary, flatten
 
@@ -33,10 +33,15 @@ MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
 # fixed. The published vocabulary was trained with the same number.
 TRAINING_THREADS = 16
 NEVER_SCORE = -1e4  # far below the sum of scores of any other segmentation of a word
-_MANY_CHARACTERS = frozenset(["ja", "ko", "zh", "yue", "wuu", "gan", "lzh"])  # languages written with thousands
+_MANY_CHARACTERS = frozenset(["ja", "ko", "zh"])  # languages written with thousands
 _WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # languages that write none between words
 MAX_REPEATED = 4
 _STAND_IN = "\ue000"  # a character of no vocabulary, behind which a part of a word is encoded as it stands
+
+
+def _any_of(table: Container[str], languages: str) -> bool:
+    """Whether a table has one of the languages, whose codes are separated by commas."""
+    return any(closest(language, table) in table for language in languages.split(","))
 
 
 def _are_letters(piece: str) -> bool:
@@ -88,7 +93,7 @@ class SentencePieceVocabulary(Vocabulary):
         self.spellings = [re.sub(f"^{WORD_START}", " ", piece) for piece in self.pieces]
         self.normalization = Normalization.of_name(proto.normalizer_spec.name)
         self.language = ",".join(proto.trainer_spec.accept_language) or ENGLISH
-        of_any_script = self.language != ENGLISH and not _WITHOUT_BLANKS & set(self.language.split(","))
+        of_any_script = self.language != ENGLISH and not _any_of(_WITHOUT_BLANKS, self.language)
         continues = _are_letters if of_any_script else lambda piece: piece.isascii() and piece.isalpha()
         self.is_byte = np.array([piece.type == piece.BYTE for piece in proto.pieces])
         # A character of several bytes is one word. Its first byte is below 0x80, or at least 0xC0.
@@ -149,7 +154,7 @@ class SentencePieceVocabulary(Vocabulary):
 
 def default_coverage(language: str) -> float:
     """The share of the characters of a text that are pieces. language: codes, separated by commas."""
-    return COVERAGE_OF_MANY if _MANY_CHARACTERS & set(language.split(",")) else CHARACTER_COVERAGE
+    return COVERAGE_OF_MANY if _any_of(_MANY_CHARACTERS, language) else CHARACTER_COVERAGE
 
 
 def train_sentencepiece(

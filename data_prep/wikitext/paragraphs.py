@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.text import ENGLISH
+from data_prep.text import ENGLISH, closest
 from data_prep.text.sentences import split_sentences
 from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED, UNKNOWN_AMOUNT, unescape_markup
 from data_prep.wikitext.site import read_table
@@ -91,7 +91,7 @@ def prose_paragraphs(text: str, language: str = ENGLISH) -> list[str]:
 def blocks(text: str, language: str = ENGLISH) -> Iterator[Block]:
     """Joins lines to blocks, none of them empty. Remains of tables are removed."""
     kind, lines = TEXT, list[str]()
-    blank = "" if language in _WITHOUT_BLANKS else " "
+    blank = "" if closest(language, _WITHOUT_BLANKS) in _WITHOUT_BLANKS else " "
     for line in [*text.split("\n"), ""]:
         line = line.strip()
         content = line.lstrip("*#:; ")

@@ -113,6 +113,7 @@ SCORED = [
     [
         *(("score>=3", "n/a", False), ("score>=3", [], False), ("score>=3", "3.5", True), ("score>=3", 10**400, False)),
         *(("ok==true", True, True), ("ok==1", True, False), ("lang==nan", "nan", True), ("lang==nan", "inf", False)),
+        ("score>=3", "inf", False),
     ],
 )
 def test_a_number_is_asked_of_numbers_only_and_true_is_that_of_json(condition: str, value: object, holds: bool) -> None:

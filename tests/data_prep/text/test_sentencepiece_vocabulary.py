@@ -95,7 +95,7 @@ def test_pieces_of_a_vocabulary(vocabulary: Vocabulary) -> None:
 
 def test_pieces_of_other_scripts_continue_words_that_blanks_end() -> None:
     sentences = ["река течёт реками по речке", "नदी नदियों में", "ab abc"] * 20
-    for language, continues in (("ru", True), ("en", False), ("zh", False)):
+    for language, continues in (("ru", True), ("en", False), ("zh", False), ("ru,zh-hant", False), ("yue", False)):
         vocabulary = train_sentencepiece(iter(sentences), 42, Normalization(keep_accents=True), language)
         assert vocabulary.continues_word[vocabulary.pieces.index("е")] == continues
         assert not vocabulary.continues_word[vocabulary.pieces.index("▁")]
@@ -183,7 +183,8 @@ def test_what_is_no_piece_is_spelled_in_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "share"), [("en", 0.99995), ("de,ru", 0.99995), ("zh", 0.9995), ("de,ko", 0.9995)]
+    ("language", "share"),
+    [("en", 0.99995), ("de,ru", 0.99995), ("zh-hant", 0.9995), ("yue", 0.9995), ("de,ko", 0.9995)],
 )
 def test_the_share_of_characters_goes_by_the_script(language: str, share: float) -> None:
     """One character of 4,500 is a piece where few characters are needed, and none where there are thousands."""
