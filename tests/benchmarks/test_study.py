@@ -118,14 +118,6 @@ def test_the_final_model_is_scored_on_as_many_pairs_as_the_plan_says(tmp_path, p
     assert list(scoring.argv[scoring.argv.index("--pairs") + 2 :])[: len(words)] == words
 
 
-def test_corpora_are_found_compressed_or_not(root):
-    assert [(one.name, one.source) for one in text.find_corpora(root)] == [
-        ("intros", "jsonl"),
-        ("articles", "jsonl"),
-        ("books", "books"),
-    ]
-
-
 def test_the_plan_of_a_gpu_is_fp16_with_lamb_and_sums_gradients_in_fp32(tmp_path):
     (tmp_path / "gpu.json").write_text(json.dumps(GPU.engine(GPU.choices[0], GPU.micro_batch)))
     config = deepspeed_config.load(tmp_path / "gpu.json")

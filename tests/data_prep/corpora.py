@@ -74,15 +74,8 @@ def make_sentences(count: int, seed: int = 0) -> list[str]:
     for _ in range(count):
         chosen = generator.choice(words, generator.integers(2, 20), p=weights).tolist()
         for position in np.flatnonzero(generator.random(len(chosen)) < 0.15):
-            kind = generator.integers(5)
-            number = int(generator.integers(1, 3000))
-            chosen[position] = (
-                f"{number},",
-                f"({chosen[position]})",
-                f"“{chosen[position]}”",
-                f"{number}–{number + 7}",
-                f"{chosen[position]}…",
-            )[kind]
+            kind, number, word = generator.integers(5), int(generator.integers(1, 3000)), chosen[position]
+            chosen[position] = (f"{number},", f"({word})", f"“{word}”", f"{number}–{number + 7}", f"{word}…")[kind]
         sentences.append(" ".join(chosen).capitalize() + ".")
     return sentences
 

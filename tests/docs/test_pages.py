@@ -35,7 +35,7 @@ SKIPPED = {
     "python -m benchmarks.": "tests/benchmarks runs what is in benchmarks/",
 }
 OWN_TASKS = "tests/pipeline/finetuning/test_own_tasks.py"
-DISTILLATION = "tests/benchmarks/test_student.py"
+DISTILLATION = "tests/benchmarks/test_encoders.py"
 ELSEWHERE = {
     f"python -m pipeline.finetune --task {task}": OWN_TASKS
     for task in ("pairs", "multi-label", "regression", "tagging", "multiple-choice")

@@ -22,11 +22,6 @@ def test_encodings_of_english(content: bytes) -> None:
     assert decode(content.replace(b"\n", b"\r") if b"\0" not in content else content) == PROSE
 
 
-def test_a_file_of_a_mark_alone_has_no_text() -> None:
-    assert decode("".encode("utf-8-sig")) == ""
-    assert decode(b"", "ja") == ""
-
-
 def test_quotation_marks_of_another_encoding_are_no_letters() -> None:
     text = "He said, “I will go.” She said, “You will not.” “Then,” said he, “we stay.”\n"
     with pytest.raises(NotDecodedError, match="see --encoding"):
@@ -58,9 +53,9 @@ def test_utf_8_with_a_few_bytes_of_another_encoding() -> None:
     assert decode(text.encode("cp1252"), "fr-ca") == text
 
 
-def test_one_nul_is_a_space_and_many_are_binary() -> None:
+def test_one_nul_is_a_space_many_are_binary_and_a_mark_alone_is_no_text() -> None:
     assert decode(b"It is\0one.") == "It is one."
-    assert decode(b"") == ""
+    assert decode("".encode("utf-8-sig")) == decode(b"") == decode(b"", "ja") == ""
     for content in (b"\x7fELF\x00\x01", bytes(100), bytes(range(1, 8)) * 10, PROSE.encode("utf-16-le") * 9):
         with pytest.raises(NotDecodedError, match=BINARY):
             decode(content)

