@@ -146,3 +146,12 @@ def test_what_is_read_from_a_package_is_there_in_a_new_process() -> None:
 def test_predicting_does_not_wait_for_deepspeed() -> None:
     code = "import sys, pipeline.finetuning.predictor, pipeline.predict; sys.exit('deepspeed' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_mypy_finds_no_mistake() -> None:
+    """It is a test so that it takes one of the processes of `make test` and not all of its time."""
+    cache = Path(sys.prefix) / "mypy_cache"  # as in the Makefile
+    words = [sys.executable, "-m", "mypy", "--cache-dir", str(cache)]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -10,12 +10,8 @@ from markdown_it import MarkdownIt
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-PAGES = sorted(
-    [
-        *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
-        *(REPOSITORY / "docs").glob("*.md"),
-    ]
-)
+PAGES = [REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+PAGES += sorted((REPOSITORY / "docs").glob("*.md"))
 
 KINDS = {"fence": "code", "code_block": "code", "heading_open": "heading", "table_open": "table"}
 """Of the blocks that tests read, by markdown-it's type."""

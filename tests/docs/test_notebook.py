@@ -15,8 +15,7 @@ EXAMPLES = REPOSITORY / "examples"
 
 def stored(name):
     """The lines that a notebook shows without being run."""
-    notebook = nbformat.read(EXAMPLES / name, as_version=4)
-    return lines_of(notebook)
+    return lines_of(nbformat.read(EXAMPLES / name, as_version=4))
 
 
 def lines_of(notebook):

@@ -153,12 +153,11 @@ def test_parts_and_interruptions_do_not_show(directories, vocabulary_file, tmp_p
 
 def interrupted(function: Any, after: int) -> Any:
     """Wraps `function`, which raises after `after` calls."""
-    left = [after]
+    calls = itertools.count()
 
     def wrapper(*arguments: Any) -> Any:
-        if not left[0]:
+        if next(calls) >= after:
             raise KeyboardInterrupt
-        left[0] -= 1
         return function(*arguments)
 
     return wrapper

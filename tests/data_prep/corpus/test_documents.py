@@ -20,7 +20,7 @@ from tests.data_prep.corpora import write_part
 TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=50)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.builds(Document, TEXT, TEXT, TEXT), max_size=20))
 def test_a_part_is_read_as_written(tmp_path_factory: pytest.TempPathFactory, written: list[Document]) -> None:
     path = tmp_path_factory.mktemp("docs-12:30") / "train-00000.parquet"  # looks like a URI

@@ -82,12 +82,8 @@ def test_a_bad_sector_is_named(copy: Path, monkeypatch: pytest.MonkeyPatch) -> N
         main(["verify", str(copy)])
 
 
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
-    return corpora.write_documents(tmp_path / "documents", corpora.make_documents(30), parts=3)
-
-
-def test_documents_are_checked_as_well(documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_are_checked_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents = corpora.write_documents(tmp_path / "documents", corpora.make_documents(30), parts=3)
     (documents / "README.md").write_text("a card that somebody has written into")
     main(["verify", str(documents)])
     first, second, third = sorted(documents.glob("train-*"))

@@ -74,7 +74,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert len({item.id for item in without_id if isinstance(item, Document)}) == 1000
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts=st.lists(st.text(min_size=1), max_size=12), unit_bytes=st.integers(1, 200), newline=st.booleans())
 def test_every_line_belongs_to_one_unit(tmp_path_factory, texts, unit_bytes, newline):
     path = tmp_path_factory.mktemp("lines") / "a.jsonl"

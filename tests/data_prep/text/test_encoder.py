@@ -51,7 +51,7 @@ def test_what_rounding_decides_is_decided_alike(vocabulary, monkeypatch, whole):
 
 @example(["a▁ b", "▁ a", "a ▁"])
 @given(st.lists(st.text(st.sampled_from("aBé 1,.–½…ﬁ¨̈́漢▁\u00a0\u2028'`\"[CLS]\x00\x1f"), max_size=12), max_size=6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_is_written(vocabulary: Vocabulary, sentences: list[str]) -> None:
     encoder = Encoder(vocabulary)
     expected = plain(vocabulary, [sentence.replace("\0", " ") for sentence in sentences])
@@ -81,7 +81,7 @@ TEXTS = st.text(DIFFICULT | st.characters(codec="utf-8"), max_size=40)
 
 
 @given(TEXTS, st.builds(Normalization, st.booleans(), st.booleans()))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @example("a\u0327\u0301b \u1112\u1161\u11abx か\u3099\u3099 İI", Normalization(False, True))
 def test_a_word_is_normalised_by_any_rule_as_a_text_is(text, kind):
     for word in text.replace("\0", " ").replace("▁", " ").split():
@@ -97,7 +97,7 @@ def test_a_word_is_normalised_by_any_rule_as_a_text_is(text, kind):
 
 
 @given(TEXTS)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_tokens_are_those_of_pre_training_and_stand_where_they_say(vocabulary, text):
     assume(not SPECIAL_PIECES.are_in(text))  # which stand for themselves only where a model is used
     ids, starts, ends = OffsetEncoder(vocabulary).encode(text)
@@ -113,7 +113,7 @@ UNKNOWN = st.sampled_from(["漢", "字", "か"])
 
 
 @given(st.lists(st.lists(st.text("abélome. ", max_size=9) | UNKNOWN, max_size=6).map(" ".join), max_size=4))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_marks_of_unknown_pieces_stand_where_sentencepiece_gives_none(vocabulary, sentences):
     """A sentence with an unknown piece is encoded whole, and no other one because of it."""
     with pytest.MonkeyPatch.context() as patch:
