@@ -40,12 +40,7 @@ def what_is_missing() -> str:
 
 
 class Namespaces:
-    """A process in namespaces of its own, which end with it.
-
-    Attributes:
-        outer: the process that ends the others when it is killed.
-        first: the first process inside.
-    """
+    """A process in namespaces of its own, which end with it; `first` is the first process inside."""
 
     def __init__(self, kinds: list[str], script: str, log: Path) -> None:
         """Starts the shell `script` in new namespaces of these kinds; it runs once `go` is called."""
@@ -58,7 +53,6 @@ class Namespaces:
         self.first = outer.children()[0]
 
     def go(self) -> None:
-        """Lets the script begin."""
         assert self.outer.stdin is not None
         self.outer.stdin.write(b"\n")
         self.outer.stdin.close()
@@ -129,12 +123,7 @@ class Cluster:
         self.environment.pop("PRTE_MCA_rmaps_default_mapping_policy", None)
 
     def start(self, name: str, mounts: Mapping[Path, Path] | None = None) -> Host:
-        """Starts a host and waits until its sshd answers.
-
-        Args:
-            name: its host name.
-            mounts: places on this host alone, and what stands there instead.
-        """
+        """Starts a host and waits until its sshd answers. mounts: places on it alone, and what stands there instead."""
         number = len(self.hosts) + 1
         address, port = f"10.64.0.{number}", f"port{number}"
         config = self.directory / f"{name}.sshd_config"
@@ -179,11 +168,9 @@ class Cluster:
         self._link("set", host.port, "down")
 
     def plug_in(self, host: Host) -> None:
-        """Undoes `unplug`."""
         self._link("set", host.port, "up")
 
     def end(self) -> None:
-        """Ends all hosts and the switch."""
         for host in self.hosts.values():
             host.inside.end()
         self.switch.end()

@@ -28,7 +28,6 @@ _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "
 
 
 def write_part(path: Path, documents: Iterable[Document]) -> d.PartFile:
-    """Writes documents to one Parquet file, as `writing_part` does."""
     with d.writing_part(path) as part:
         for document in documents:
             part.add(document)
@@ -131,7 +130,6 @@ def start(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> 
 
 
 def run(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `python COMMAND` to its end, for at most two minutes."""
     with start(command, ranks, **environment) as process:
         out, err = process.communicate(timeout=1500)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

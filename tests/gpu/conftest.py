@@ -34,5 +34,4 @@ def job_of(
 
 
 def zero(stage: int) -> dict[str, object]:
-    """The entry of a ZeRO stage."""
     return {"zero_optimization": killed_runs.CONFIG["zero_optimization"] | {"stage": stage}}

@@ -30,7 +30,6 @@ def overflow_at(which: int) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the command line and returns the exit status."""
     if os.environ["RANK"] == "1":
         overflow_at(int(words[0]))
     return pretrain.main(words[1:])

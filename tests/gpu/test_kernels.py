@@ -85,7 +85,6 @@ DROPOUT = 0.1
 
 
 def pattern_of(ids: Tensor, kernel: str) -> AttentionPattern:
-    """The pattern of rows (B, S) for a kernel."""
     offsets = torch.from_numpy(sequence_offsets(ids.cpu().numpy())).to(ids.device)
     return AttentionPattern.for_packed_rows(ids, kernel, offsets)
 

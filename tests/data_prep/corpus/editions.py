@@ -21,8 +21,7 @@ _SPELLINGS = [
 def edit(text: str, seed: int, misprints: float = 0.01) -> str:
     """Returns `text` with other spellings, line ends, quotes and stops, a preface of 150 words, and misprints.
 
-    Args:
-        misprints: share of the words that are left out or printed wrongly.
+    `misprints` is the share of the words that are left out or printed wrongly.
     """
     generator = np.random.default_rng(seed)
     for pattern, replacement in _SPELLINGS:
