@@ -11,32 +11,23 @@ import torch
 from datasets import Dataset
 from transformers import AlbertForPreTraining, AutoTokenizer
 
-from tests.docs.pages import REPOSITORY, commands_of
+from tests.docs.pages import REPOSITORY
 
 pytestmark = pytest.mark.slow
-
-README = REPOSITORY / "README.md"
-COMMANDS = [command for _, command in commands_of(README)]
-
-
-def make(target, *variables):
-    """Runs make with this environment, whose packages are the pinned ones."""
-    environment = Path(sys.executable).parent.parent
-    return subprocess.run(
-        ["make", "--no-print-directory", target, f"VENV={environment}", *variables],
-        cwd=REPOSITORY, env=os.environ | {"MAKEFLAGS": ""}, capture_output=True, text=True, timeout=1500, check=False,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, sample_corpus):
-    """`make demo` with few steps, on a sample that is fetched once for all tests.
+    """`make demo` with few steps in this environment, on a sample that is fetched once for all tests.
 
     Of its three collections, only the Wikipedia articles are in the vocabulary and the shards.
     """
     directory = tmp_path_factory.mktemp("demo")
     (directory / "sample").symlink_to(sample_corpus)
-    result = make("demo", f"DEMO={directory}", "DEMO_STEPS=30", "SOURCES=wikipedia")
+    words = ["make", "--no-print-directory", "demo", f"VENV={Path(sys.executable).parent.parent}"]
+    words += [f"DEMO={directory}", "DEMO_STEPS=30", "SOURCES=wikipedia"]
+    environment = os.environ | {"MAKEFLAGS": ""}
+    result = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=1500)
     assert result.returncode == 0, result.stdout + result.stderr
     return directory, result
 

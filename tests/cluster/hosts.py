@@ -110,12 +110,8 @@ class Cluster:
         ssh = shutil.which("ssh")
         (programs / "ssh").write_text(f'#!/bin/sh\nexec {ssh} -F {shlex.quote(str(self.ssh_config))} "$@"\n')
         (programs / "ssh").chmod(0o755)
-        exported = {
-            "PATH": f"{programs}:{Path(sys.executable).parent}:{SEARCHED}",
-            "DS_ACCELERATOR": "cpu",
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "eth0",
-        }
+        exported = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        exported["PATH"] = f"{programs}:{Path(sys.executable).parent}:{SEARCHED}"
         (self.home / ".deepspeed_env").write_text("".join(f"{name}={value}\n" for name, value in exported.items()))
         as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self.environment = {**os.environ, **exported, **as_root, "HOME": str(self.home)}

@@ -22,7 +22,7 @@ from tests.docs.pages import REPOSITORY, commands_of, module_command
 from tests.pipeline.conftest import sentences
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.tasks import own_files, task_files
-from tests.pipeline.workers import forked
+from tests.pipeline.workers import forked, killed_runs
 
 pytestmark = pytest.mark.slow
 
@@ -75,12 +75,7 @@ ADDED = {
     "pipeline.finetune": ("--steps", "2", "--max-length", "48", "--batch-size", "8"),
 }
 """Flags by command, unless it has the first one."""
-CONFIG = {
-    "train_batch_size": 8,
-    "train_micro_batch_size_per_gpu": 8,
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
-    "zero_optimization": {"stage": 1},
-}
+CONFIG = killed_runs.CONFIG | {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 8}
 
 
 def commands() -> list[tuple[str, str]]:

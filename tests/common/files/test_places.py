@@ -127,19 +127,15 @@ def test_what_is_no_file_or_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 40)
-    for path, message in (
-        (tmp_path / "fifo", "is no regular file"),
-        (tmp_path / "directory", "is no regular file"),
-        (Path("/dev/zero"), "is no regular file"),
-        (tmp_path / "link", "does not exist"),
-        (tmp_path / "loop", "does not exist"),
-        (tmp_path / "missing", "does not exist"),
-        (tmp_path / ("n" * 300), "cannot be read .*too long"),
-        (tmp_path / "nul\0", "does not exist"),
-        (tmp_path / "sparse", "more than 1,000 bytes"),
-    ):
-        with pytest.raises(UserError, match=message):
-            read_bytes(path, "name another", max_bytes=1000)
+    for message, names in {
+        "is no regular file": ("fifo", "directory", "/dev/zero"),
+        "does not exist": ("link", "loop", "missing", "nul\0"),
+        "cannot be read .*too long": ("n" * 300,),
+        "more than 1,000 bytes": ("sparse",),
+    }.items():
+        for name in names:
+            with pytest.raises(UserError, match=message):
+                read_bytes(tmp_path / name, "name another", max_bytes=1000)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"c": {"a": 1, "b": 2, "a": 3}}]}'])

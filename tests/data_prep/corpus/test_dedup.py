@@ -136,12 +136,8 @@ def test_parts_and_interruptions_do_not_show(directories, vocabulary_file, tmp_p
     monkeypatch.setattr(dedup, "MAX_PART_DOCUMENTS", 50)
     monkeypatch.setattr(dedup, "MAX_PAIRS_IN_MEMORY", 3)
     again = command(directories, vocabulary_file, tmp_path / "again", "--dedup", "exact")
-    for module, name, calls in (
-        (dedup, "write_array", 2),
-        (dedup, "equal_pairs", 1),
-        (manifests, "write_manifest", 0),
-        (mpi, "end_job", 0),
-    ):
+    steps = (dedup, "write_array", 2), (dedup, "equal_pairs", 1), (manifests, "write_manifest", 0), (mpi, "end_job", 0)
+    for module, name, calls in steps:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupted(getattr(module, name), calls))
             with pytest.raises(KeyboardInterrupt):

@@ -54,13 +54,9 @@ def test_paragraphs_without_empty_lines_between() -> None:
     assert book_to_prose(text).split("\n") == [f"{wide} {wide} until it stopped.", f"{wide} - twice.", f"{wide} So."]
 
 
-WORDS = st.sampled_from(
-    [
-        *("went", "civil", "did", "mill", "house", "café", "of", "a"),
-        *("i", "mix", "dim", "third", "night", "vivid", "chapter"),
-    ]
-)
-PARAGRAPHS = st.lists(st.lists(WORDS, min_size=6, max_size=60), min_size=2, max_size=8)
+WORDS = ["went", "civil", "did", "mill", "house", "café", "of", "a"]
+WORDS += ["i", "mix", "dim", "third", "night", "vivid", "chapter"]
+PARAGRAPHS = st.lists(st.lists(st.sampled_from(WORDS), min_size=6, max_size=60), min_size=2, max_size=8)
 
 
 @given(
@@ -181,16 +177,12 @@ def test_two_works_in_a_file(first: str, second: str) -> None:
 REMARKS = "\n\nOn page 5 a letter was changed.\n\nOn page 6 it was another."
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        *((block, "") for block in (*BOOKS["credits"], "\n\n".join(BOOKS["credits"]))),
-        *(
-            ("", f"\n{title}{REMARKS}")
-            for title in ("Transcriber's Note", "TRANSCRIBER'S NOTES:", "Transcriber’s note")
-        ),
-    ],
-)
+NOTES = ["Transcriber's Note", "TRANSCRIBER'S NOTES:", "Transcriber’s note"]
+AROUND = [(block, "") for block in (*BOOKS["credits"], "\n\n".join(BOOKS["credits"]))]
+AROUND += [("", f"\n{title}{REMARKS}") for title in NOTES]
+
+
+@pytest.mark.parametrize(("before", "after"), AROUND)
 def test_credits_before_a_book_and_remarks_after_it_go(before: str, after: str) -> None:
     text = f"{HEAD}\n{START}\n\n{before}\n\n\n{LONG}\n\n{after}\n\n{END}\n"
     assert book_to_prose(text).split("\n") == LONG.split("\n\n")
