@@ -205,16 +205,12 @@ def are_same(taken: fingerprints.Fingerprints, first: int, second: int) -> bool:
     return bool(same(taken.values[pair], taken.sizes[pair])[0])
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        *(("honour", "Honor,"), ("vpon", "upon"), ("publick", "public"), ("loue", "“love”"), ("realise", "realize")),
-        *(("to-day", "today"), ("connexion", "conexion"), ("naïve", "naive"), ("giue", "give;"), ("shew'd", "showed")),
-    ],
-)
-def test_spellings_of_a_word_have_one_skeleton(one: str, other: str) -> None:
+def test_spellings_of_a_word_have_one_skeleton() -> None:
+    same = {"honour": "Honor,", "vpon": "upon", "publick": "public", "loue": "“love”", "realise": "realize"}
+    same |= {"to-day": "today", "connexion": "conexion", "naïve": "naive", "giue": "give;", "shew'd": "showed"}
     words = ["1900", "1990", "1099", "house", "mouse", "garden", "king", "queen", "north", "south", "прости", "東京"]
-    assert skeleton(one) == skeleton(other) not in ("", *map(skeleton, words))
+    for one, other in same.items():
+        assert skeleton(one) == skeleton(other) not in ("", *map(skeleton, words))
     assert len({skeleton(word) for word in words}) == len(words)
     assert skeleton("—") == skeleton("a") == skeleton("...") == ""
 
