@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from benchmarks import many_ranks
 from benchmarks.shared import commands
 from benchmarks.shared.texts import REPOSITORY
 
@@ -67,3 +68,13 @@ def test_a_command_that_may_fail_ends_nothing_and_is_not_run_again(tmp_path, cap
     with pytest.raises(SystemExit) as ended:
         commands.run([(mistake,), (good,)], tmp_path)
     assert ended.value.code == 2
+
+
+@pytest.mark.slow
+def test_it_prints_a_row_for_each_number_of_ranks(capsys):
+    assert many_ranks.main(["--ranks", "3"]) == 0
+    *_, row = capsys.readouterr().out.splitlines()
+    ranks, *milliseconds = (float(cell) for cell in row.strip("|").split("|"))
+    assert ranks == 3
+    assert len(milliseconds) == 3
+    assert all(value >= 0 for value in milliseconds)

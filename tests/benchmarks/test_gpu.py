@@ -10,7 +10,7 @@ from torch.autograd import DeviceType
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import page, parts, profiled, runs, speed
-from benchmarks.gpu.parts import PARTS, outcomes, run_tests
+from benchmarks.gpu.parts import PARTS, run_tests
 from benchmarks.gpu.place import Place
 from benchmarks.gpu.profiled import summarise
 from benchmarks.shared import systems
@@ -111,24 +111,6 @@ def test_variants_that_fail_leave_the_other_figures(tmp_path, monkeypatch):
         assert message in text
 
 
-def test_the_outcome_of_each_test_is_read_from_what_pytest_prints():
-    lines = [
-        "tests/gpu/test_models.py::test_a[cpu] PASSED                   [ 25%]",
-        "tests/gpu/test_models.py::test_b[cpu-a b] SKIPPED (no fp16 here)    [ 50%]",
-        "tests/gpu/test_models.py::test_c FAILED                        [ 75%]",
-        "tests/gpu/test_models.py::test_d ERROR                        [100%]",
-        "FAILED tests/gpu/test_models.py::test_c - assert 1 == 2",
-        "ERROR tests/gpu/test_models.py::test_d - ValueError: no",
-    ]
-    *_, last = outcomes(lines)
-    assert last == {
-        "test_a[cpu]": "passed",
-        "test_b[cpu-a b]": "skipped: (no fp16 here)",
-        "test_c": "failed: assert 1 == 2",
-        "test_d": "failed: ValueError: no",
-    }
-
-
 def test_a_variant_with_dropout_stands_beside_the_other_system_with_the_same(tmp_path, monkeypatch):
     compared = {}
 
@@ -152,22 +134,31 @@ def test_a_variant_with_dropout_stands_beside_the_other_system_with_the_same(tmp
     assert gains["dropout"] == gains["dropout_compiled"] == 0.5  # "transformers" was twice as fast here
 
 
-def test_what_tests_record_is_in_the_part_and_on_the_page(tmp_path, monkeypatch):
+def test_outcomes_and_what_tests_record_are_in_the_part_and_on_the_page(tmp_path, monkeypatch):
     (tmp_path / "tests" / "gpu").mkdir(parents=True)
     (tmp_path / "tests" / "gpu" / "test_some.py").write_text(
         "import pytest\n"
         '@pytest.mark.parametrize("device", ["cpu"])\n'
         "def test_a(device, record_property):\n"
         '    record_property("largest", "31.5 of <x>")\n'
-        "def test_b(): assert False\n"
+        '@pytest.mark.parametrize("device", ["cpu-a b"])\n'
+        'def test_b(device): pytest.skip("no fp16 here")\n'
+        "def test_c(): assert 1 == 2\n"
+        "@pytest.fixture\n"
+        'def broken(): raise ValueError("no")\n'
+        "def test_d(broken): pass\n"
     )
     monkeypatch.setattr(parts, "REPOSITORY", tmp_path)
     *_, last = run_tests(Place(torch.device("cpu"), True, tmp_path), "some")
-    assert last["tests"]["test_a[cpu]"] == "passed"
-    assert last["tests"]["test_b"].startswith("failed")
+    assert last["tests"] == {
+        "test_a[cpu]": "passed",
+        "test_b[cpu-a b]": "skipped: (no fp16 here)",
+        "test_c": "failed: assert 1 == 2",
+        "test_d": "failed: ValueError: no",
+    }
     assert last["recorded"] == {"test_a[cpu]": [{"name": "largest", "value": "31.5 of <x>"}]}
     lines = page.markdown(MACHINE | {"parts": {"tests-some": last}}).splitlines()
-    assert "- tests-some: 1 of 2 passed" in lines
+    assert "- tests-some: 1 of 4 passed" in lines
     assert "    - test_a[cpu]: largest 31.5 of <x>" in lines
 
 

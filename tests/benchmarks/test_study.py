@@ -44,16 +44,11 @@ def root(tmp_path_factory):
     return root
 
 
-def jobs(samples: int, tokens: float, place: Path) -> tuple[finetune.Job, finetune.Job]:
-    """The jobs of a task with as many samples of 30 tokens."""
-    size = finetune.TaskSize(Path("data"), samples, 30.0, 10)
-    return finetune.jobs_of(find_task("rte"), size, tokens, CPU, Path("export"), place)
-
-
 def test_the_interval_of_a_gain_covers_other_seeds(tmp_path):
     labels = np.arange(60) % 2
     right = (labels, labels, 1 - labels), (1 - labels,) * 3
-    pair = jobs(60, 1e9, tmp_path)
+    size = finetune.TaskSize(Path("data"), 60, 30.0, 10)  # 60 samples of 30 tokens
+    pair = finetune.jobs_of(find_task("rte"), size, 1e9, CPU, Path("export"), tmp_path)
     for job, of_seeds in zip(pair, right, strict=True):
         for seed, predicted in enumerate(of_seeds):
             (job.out / f"seed-{seed}" / "logits").mkdir(parents=True)
@@ -75,10 +70,6 @@ def last_evaluation(run: Path) -> float:
     counted = [(last[name], last[name.removesuffix("mlm_loss") + "predictions"]) for name in last if "mlm_loss" in name]
     assert len(counted) == len(list((run.parents[1] / "shards" / "validation").iterdir())) > 1
     return sum(loss * count for loss, count in counted) / sum(count for _, count in counted)
-
-
-def text_of(made: Path) -> str:
-    return (made / "study.md").read_text()
 
 
 def test_a_probe_that_did_not_end_finite_is_not_chosen():
@@ -116,14 +107,6 @@ def test_the_final_model_is_scored_on_as_many_pairs_as_the_plan_says(tmp_path, p
     (scoring,) = training.Training(plan, (), tmp_path, ("python",), ("python",)).minimal_pairs(tmp_path / "pairs.jsonl")
     words = [*limits, "--run", str(tmp_path / "pretrain" / "export")]
     assert list(scoring.argv[scoring.argv.index("--pairs") + 2 :])[: len(words)] == words
-
-
-def test_corpora_are_found_compressed_or_not(root):
-    assert [(one.name, one.source) for one in text.find_corpora(root)] == [
-        ("intros", "jsonl"),
-        ("articles", "jsonl"),
-        ("books", "books"),
-    ]
 
 
 def test_the_plan_of_a_gpu_is_fp16_with_lamb_and_sums_gradients_in_fp32(tmp_path):
@@ -183,7 +166,8 @@ def test_a_whole_study_is_written_and_not_made_twice(root, tmp_path, monkeypatch
     assert len(of_pairs) == 2
     assert of_pairs[0]["tokens"] == pytest.approx(1000, rel=0.3)
     assert record["minimal_pairs"]["total"]["pairs"] == 6
-    assert "dollars at 2 an hour" in text_of(made)
+    text_of_page = (made / "study.md").read_text()
+    assert "dollars at 2 an hour" in text_of_page
     done = tmp_path / "study" / "pretrain" / "done"
     done.rename(tmp_path / "done")  # as if it had been stopped
     assert study.main([*words, "--minutes", "30"]) == 2
@@ -192,5 +176,5 @@ def test_a_whole_study_is_written_and_not_made_twice(root, tmp_path, monkeypatch
     assert study.main(words) == 0
     again = capsys.readouterr().out
     assert again.count("done before") == first.count(" s\n")
-    assert page.markdown(record) == text_of(made)
-    assert again.endswith(f"{text_of(made)}\n")
+    assert page.markdown(record) == (made / "study.md").read_text() == text_of_page
+    assert again.endswith(f"{text_of_page}\n")

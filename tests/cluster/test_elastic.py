@@ -41,14 +41,12 @@ class Agents:
         self.processes[host.name] = self._cluster.popen(host, "sh", "-c", until_done, "sh", log, *torchrun, **variables)
 
     def rank(self, host):
-        """The process of the rank on a host."""
         started = psutil.Process(self.processes[host.name].pid).children(recursive=True)
         of_rank = [process for process in started if "LOCAL_RANK" in process.environ()]
         (rank,) = (process for process in of_rank if "pipeline.pretrain" in process.cmdline())
         return rank
 
     def said(self):
-        """What all hosts have printed."""
         return "\n".join(f"== {name}\n{log.read_text()}" for name, log in self.logs.items())
 
     def wait(self, holds, what):
@@ -58,11 +56,9 @@ class Agents:
             time.sleep(0.02)
 
     def wait_for(self, text, host):
-        """Waits until a host prints `text`."""
         self.wait(lambda: text in self.logs[host.name].read_text(), text)
 
     def finish(self, host):
-        """Waits until torchrun ends with 0 on a host."""
         self.wait(lambda: self.processes[host.name].poll() is not None, f"the end of {host.name}")
         assert self.processes[host.name].returncode == 0, self.said()
 

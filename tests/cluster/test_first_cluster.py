@@ -1,10 +1,15 @@
-"""The first way in docs/cluster.md: its commands run on two hosts, in the order of the page, with a small model.
+"""The preflight on a host with every problem; and the first way in docs/cluster.md, which begins with it.
 
-The commands are taken from the page. Only what decides the size or names the machine is replaced.
+The commands of the page run on two hosts, in its order, with a small model. They are taken from the page. Only what
+decides the size or names the machine is replaced.
 """
 
 import json
 import re
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +17,58 @@ from tests.cluster.hosts import REPOSITORY
 from tests.docs.pages import commands_of
 from tests.pipeline.conftest import await_step, newest
 from tests.pipeline.test_pretrain import CONFIG, SMALL
+
+
+@pytest.fixture
+def sick(cluster, corpus, tmp_path):
+    """A host with other code and packages, damaged data, a folder of its own."""
+    trainer = tmp_path / "trainer.py"
+    trainer.write_text((REPOSITORY / "pipeline" / "training" / "trainer.py").read_text() + "\n# changed\n")
+    there = metadata.distribution("tqdm").locate_file(f"tqdm-{metadata.version('tqdm')}.dist-info/METADATA")
+    described = tmp_path / "METADATA"
+    described.write_text(Path(there).read_text().replace(f"Version: {metadata.version('tqdm')}", "Version: 1.2.3"))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(corpus.train, damaged)
+    (damaged / "shard-00000.arrow").write_bytes(b"cut short")
+    own = tmp_path / "own"
+    own.mkdir()
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    mounts = {
+        REPOSITORY / "pipeline" / "training" / "trainer.py": trainer,
+        Path(there): described,
+        corpus.train: damaged,
+        runs: own,
+    }
+    host = cluster.start("sick", mounts)
+    yield host
+    host.inside.end()
+
+
+def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_path):
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("node1 slots=1\nsick slots=1000\nnode2 slots=1\n10.64.0.250 slots=1\n")
+    words = ["-m", "pipeline.preflight", "--hostfile", hostfile, "--data", corpus.train]
+    words += ["--output", tmp_path / "runs" / "new"]
+    process = cluster.popen(cluster.hosts["node1"], sys.executable, *words, PDSH_SSH_ARGS_APPEND="")
+    lines = process.communicate(timeout=1500)[0].splitlines()
+    assert process.returncode == 1
+    expected = [
+        "this host: ssh does not notice that a host is lost; export PDSH_SSH_ARGS_APPEND",
+        "sick: other code: pipeline/training/trainer.py ",
+        f"sick: other packages: tqdm 1.2.3 ({metadata.version('tqdm')} here); pip install",
+        f"sick: other shards: {corpus.train} ",
+        "sick: --output is another folder there, or none; it must be one folder",
+        "sick: has ",
+        "10.64.0.250: cannot be reached by ssh without a password (",
+        "4 hosts, 1003 slots: 7 problems (",
+    ]
+    assert len(lines) == len(expected), "\n".join(lines)
+    for line, beginning in zip(lines, expected):
+        assert line.startswith(beginning), "\n".join(lines)
+    assert "1,000 slots in the hostfile" in lines[5]
+    assert not any((tmp_path / "runs").iterdir())
+
 
 PAGE = REPOSITORY / "docs" / "cluster.md"
 SECTION = "## From empty nodes to a training xxlarge"

@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 
 import kubernetes_validate
 import pytest
@@ -17,6 +16,7 @@ from torch.distributed.run import get_args_parser
 
 from pipeline.settings import pretrain_flags
 from tests.cluster.hosts import REPOSITORY
+from tests.data_prep.corpora import wait_until
 from tests.pipeline.conftest import await_step
 from tests.pipeline.test_pretrain import CONFIG, SMALL
 
@@ -93,14 +93,6 @@ def starts(tmp_path, node):
     return file.read_text().splitlines() if file.exists() else []
 
 
-def wait(holds, process):
-    deadline = time.monotonic() + 1500
-    while not holds():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_job_whose_time_is_up_saves_and_requeues_itself(slurm, corpus, tmp_path):
     """pretrain.sbatch on two "nodes" of this machine that really train."""
     (tmp_path / "programs" / "deepspeed").unlink()
@@ -142,7 +134,7 @@ def test_a_job_is_requeued_only_where_that_helps(slurm, tmp_path, ends, status, 
 
 def test_when_the_time_is_up_the_agents_end_and_the_job_is_requeued(slurm, tmp_path):
     process = submit("elastic", slurm, tmp_path, 1, "--model", "albert-tiny")
-    wait(lambda: starts(tmp_path, 0) and starts(tmp_path, 1) and (tmp_path / "submitted").exists(), process)
+    wait_until(lambda: starts(tmp_path, 0) and starts(tmp_path, 1) and (tmp_path / "submitted").exists(), process)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it
     said, _ = process.communicate(timeout=1500)
     assert "ended with 75: back into the queue" in said
@@ -160,7 +152,7 @@ def test_when_the_time_is_up_the_agents_end_and_the_job_is_requeued(slurm, tmp_p
 
 def test_a_run_that_is_done_is_not_requeued_and_a_mistake_is_given_up(slurm, tmp_path):
     process = submit("elastic", slurm, tmp_path, 1, "--model", "albert-tiny")
-    wait(lambda: starts(tmp_path, 0) and starts(tmp_path, 1), process)
+    wait_until(lambda: starts(tmp_path, 0) and starts(tmp_path, 1), process)
     (tmp_path / "run" / "done").write_text("10\n")
     (tmp_path / "end").write_text("0\n")
     said, _ = process.communicate(timeout=1500)

@@ -49,7 +49,6 @@ def assert_same(output, reference):
 
 
 def wait_until_gone(ranks):
-    """Waits until the last of these processes has ended."""
     _gone, alive = psutil.wait_procs(ranks, timeout=1500)
     assert not alive
 

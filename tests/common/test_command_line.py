@@ -1,9 +1,14 @@
-"""Mistakes on a command line, and errors of files, are one line and status 2."""
+"""Mistakes on a command line, errors of files, and numbers in the environment are one line and status 2.
+
+Closed streams, and Ctrl-C in the first seconds.
+"""
 
 import argparse
 import errno
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -12,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from common.command_line import Parser, above_zero, below_one, in_one_line, natural, positive, price
+from common.environment import whole_number
 from common.errors import UserError
 
 
@@ -30,14 +36,10 @@ def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert in_one_line(lambda: 75) == 75
     assert in_one_line(lambda: None) == 0
-    denied = PermissionError(errno.EACCES, "Permission denied", "/a/b")
-    for mistake, said in (
-        (denied, "/a/b: Permission denied; make it accessible, or choose another place"),
-        (OSError(errno.EDQUOT, "Quota"), "the disk is full (Quota); free some space and give the same command again"),
-        (UserError("no; do this"), "no; do this"),
-    ):
-        assert in_one_line(partial(fail, mistake)) == 2
-        assert capsys.readouterr().err == f"error: {said}\n"
+    denied = PermissionError(errno.EACCES, "Permission denied", "/a/b")  # more of them: files/test_places.py
+    assert in_one_line(partial(fail, denied)) == 2
+    said = "/a/b: Permission denied; make it accessible, or choose another place"
+    assert capsys.readouterr().err == f"error: {said}\n"
     with pytest.raises(OSError, match="Bad file descriptor"):
         in_one_line(partial(fail, OSError(errno.EBADF, "Bad file descriptor")))
 
@@ -110,3 +112,58 @@ def test_what_is_no_path_of_a_file_is_refused(words: list[str], fault: str) -> N
         with pytest.raises(UserError, match=fault):
             parse(words)
     assert parser().parse_all(["--name", "https://a", "--out", "a:b"]).name == "https://a", "a text may be a URL"
+
+
+REPOSITORY = Path(__file__).parents[2]
+WRONG = ("", "x", "-1", "1.5", "1e3", " 1", "²", "9" * 5000, str(2**31))
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_number_is_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("RANK", text)
+    with pytest.raises(UserError, match=r"RANK is .* no whole number from 0 to 2147483647") as raised:
+        whole_number("RANK")
+    assert len(str(raised.value)) < 300
+
+
+def test_a_number_is_read_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "29500")
+    assert whole_number("RANK", 1, 29500) == 29500
+    with pytest.raises(UserError, match="'29500', which is no whole number from 1 to 29499"):
+        whole_number("RANK", 1, 29499)
+    monkeypatch.delenv("RANK")
+    assert whole_number("RANK", default=7) == 7
+    with pytest.raises(UserError, match="is not set"):
+        whole_number("RANK")
+
+
+def test_streams_that_are_closed_are_opened_on_nothing(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; sys.argv[0] = 'albert'; import common.environment as e; e.begin_command()\n"
+        f"opened = os.open({str(tmp_path / 'file')!r}, os.O_CREAT | os.O_WRONLY)\n"
+        "print('lost'); print('lost', file=sys.stderr); sys.stdout.flush(); sys.stderr.flush()\n"
+        "os.write(opened, str(opened > 2).encode())"
+    )
+    shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} <&- >&- 2>&-"
+    subprocess.run(["bash", "-c", shell], cwd=REPOSITORY, check=True)
+    assert (tmp_path / "file").read_text() == "True"
+
+
+BEGIN = """
+import sys; sys.argv[0], sys.orig_argv = '-m', ['python', '-m', 'data_prep']
+import signal, data_prep; sys.argv[0] = 'x'
+from common.command_line import Parser
+"""
+END = """
+try: signal.raise_signal(signal.SIGINT)
+finally: print('cleaned up', flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("works", "stdout", "stderr"), [(False, "", ""), (True, "cleaned up\n", "interrupted\n")], ids=["imports", "works"]
+)
+def test_an_interrupt_prints_no_traceback_and_what_works_is_cleaned_up(works: bool, stdout: str, stderr: str) -> None:
+    code = BEGIN + ("Parser(prog='x').parse_all([])" if works else "") + END
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (done.stdout, done.stderr, done.returncode) == (stdout, stderr, -signal.SIGINT)

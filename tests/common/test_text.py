@@ -1,8 +1,11 @@
-"""Counts, durations and tables as people read them."""
+"""Counts, durations and tables as people read them, and the progress of a job."""
+
+import sys
 
 import pytest
 
 from common.errors import UserError
+from common.progress_bar import Progress
 from common.text import format_duration, markdown_table, printable, quantity
 
 
@@ -22,18 +25,15 @@ def test_text_of_others_cannot_control_a_terminal_or_a_page(letter: str) -> None
     assert markdown_table([letter], [[letter]]) == f"| {shown} |\n|---|\n| {shown} |"
 
 
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("--data s3://key:secret@bucket/a: no", "--data s3://***@bucket/a: no"),
-        ("'https://u:p@h/a?sig=1&x=2' is", "'https://***@h/a?***' is"),
-        ("https://h/a?X-Amz-Signature=abc; copy", "https://h/a?***; copy"),
-        ("what? a=b; at me@example.org, s3://bucket/a", "what? a=b; at me@example.org, s3://bucket/a"),
-        ("s3://key@bucket", "s3://***@bucket"),
-    ],
-)
-def test_no_secret_of_a_url_is_in_a_message(message: str, shown: str) -> None:
-    assert str(UserError(message)) == shown
+def test_no_secret_of_a_url_is_in_a_message() -> None:
+    shown = {
+        "--data s3://key:secret@bucket/a: no": "--data s3://***@bucket/a: no",
+        "'https://u:p@h/a?sig=1&x=2' is": "'https://***@h/a?***' is",
+        "https://h/a?X-Amz-Signature=abc; copy": "https://h/a?***; copy",
+        "what? a=b; at me@example.org, s3://bucket/a": "what? a=b; at me@example.org, s3://bucket/a",
+        "s3://key@bucket": "s3://***@bucket",
+    }
+    assert {message: str(UserError(message)) for message in shown} == shown
 
 
 def test_a_message_is_of_bounded_length() -> None:
@@ -48,3 +48,31 @@ def test_counts_and_tables() -> None:
     rows = [("a", 1), ("b", 20)]
     assert markdown_table(["name", "n"], rows, "lr") == "| name | n |\n|---|---:|\n| a | 1 |\n| b | 20 |"
     assert markdown_table(["name"], []) == "| name |\n|---|"
+
+
+def test_a_log_gets_plain_lines_and_a_short_step_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("shards", 4_000_000, "B") as shown:
+        shown.resume(1_000_000)
+        shown.update(3_000_000)
+        shown.say("words")
+    said = capsys.readouterr()
+    assert said.out == "words\n"
+    assert "\r" not in said.err
+    assert "shards: 1.00M of 4.00M (25 %)" in said.err
+    assert said.err.splitlines()[-1].startswith("shards: 4.00M of 4.00M (100 %)")
+    with (
+        Progress("plan", 2, "files", quiet_seconds=500.0) as short,
+        Progress("plan", 2, "files", enabled=False) as other,
+        Progress("train", 2, "steps", plain_lines=False) as silent,
+    ):
+        for shown in (short, other, silent):
+            shown.update(2)
+            shown.say("words")
+    assert capsys.readouterr() == ("words\nwords\n", "")
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("shards", 1000, "rows") as shown:
+        shown.resume(900)
+    assert "900/1000" in capsys.readouterr().err

@@ -28,7 +28,6 @@ _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "
 
 
 def write_part(path: Path, documents: Iterable[Document]) -> d.PartFile:
-    """Writes documents to one Parquet file, as `writing_part` does."""
     with d.writing_part(path) as part:
         for document in documents:
             part.add(document)
@@ -74,15 +73,8 @@ def make_sentences(count: int, seed: int = 0) -> list[str]:
     for _ in range(count):
         chosen = generator.choice(words, generator.integers(2, 20), p=weights).tolist()
         for position in np.flatnonzero(generator.random(len(chosen)) < 0.15):
-            kind = generator.integers(5)
-            number = int(generator.integers(1, 3000))
-            chosen[position] = (
-                f"{number},",
-                f"({chosen[position]})",
-                f"“{chosen[position]}”",
-                f"{number}–{number + 7}",
-                f"{chosen[position]}…",
-            )[kind]
+            kind, number, word = generator.integers(5), int(generator.integers(1, 3000)), chosen[position]
+            chosen[position] = (f"{number},", f"({word})", f"“{word}”", f"{number}–{number + 7}", f"{word}…")[kind]
         sentences.append(" ".join(chosen).capitalize() + ".")
     return sentences
 
@@ -138,7 +130,6 @@ def start(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> 
 
 
 def run(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `python COMMAND` to its end, for at most two minutes."""
     with start(command, ranks, **environment) as process:
         out, err = process.communicate(timeout=1500)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -2,6 +2,7 @@
 
 import html
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,8 @@ _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 WIKIS = [Wiki(**wiki | {name: tuple(wiki[name]) for name in ("namespaces", "sentences")}) for wiki in _TABLE]
 
 
-def export(wiki: Wiki, copies: int = 1) -> str:
-    """Returns an export as MediaWiki writes it: an article, as often as asked, a redirect, and a list of meanings."""
+def export(wiki: Wiki, pages: Sequence[str] = ()) -> str:
+    """Returns an export as MediaWiki writes it: articles, the wiki's own if none is given, a redirect, and a list."""
     keys = (-2, -1, 2, 6, 10, 14)
     listed = "".join(
         f'      <namespace key="{key}" case="first-letter">{name}</namespace>\n'
@@ -35,10 +36,10 @@ def export(wiki: Wiki, copies: int = 1) -> str:
         f"    <dbname>{wiki.language}wiki</dbname>\n    <generator>MediaWiki 1.44.0</generator>\n    <namespaces>\n"
         f'{listed}      <namespace key="0" case="first-letter" />\n    </namespaces>\n  </siteinfo>\n'
     )
-    texts = [wiki.page] * copies + [wiki.redirect, wiki.meanings]
-    pages = "".join(
+    texts = [*(pages or [wiki.page]), wiki.redirect, wiki.meanings]
+    written = "".join(
         f"  <page><title>Page {number}</title><ns>0</ns><id>{number}</id><revision><id>{number}</id>"
         f"<model>wikitext</model><text>{html.escape(text, quote=False)}</text></revision></page>\n"
         for number, text in enumerate(texts)
     )
-    return f"{header}{pages}</mediawiki>\n"
+    return f"{header}{written}</mediawiki>\n"

@@ -31,8 +31,6 @@ class PanicException(BaseException):
 
 
 def job(directory: Path, kind: str) -> None:
-    """Squares the numbers, as a job of this kind."""
-
     def plan() -> list[int]:
         if kind == "root":
             raise UserError("nothing to work on; bring something")

@@ -10,31 +10,20 @@ from markdown_it import MarkdownIt
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-PAGES = sorted(
-    [
-        *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
-        *(REPOSITORY / "docs").glob("*.md"),
-    ]
-)
+PAGES = [REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+PAGES += sorted((REPOSITORY / "docs").glob("*.md"))
 
 KINDS = {"fence": "code", "code_block": "code", "heading_open": "heading", "table_open": "table"}
 """Of the blocks that tests read, by markdown-it's type."""
 
 
 class Block(NamedTuple):
-    """Lines of a page that belong together.
+    """Lines of a page that belong together."""
 
-    Attributes:
-        kind: code, heading or table.
-        line: number of the first line, from 1.
-        language: of fenced code; "" for indented code.
-        lines: without the indentation of code.
-    """
-
-    kind: str
-    line: int
-    language: str
-    lines: list[str]
+    kind: str  # code, heading or table
+    line: int  # number of the first line, from 1
+    language: str  # of fenced code; "" for indented code
+    lines: list[str]  # without the indentation of code
 
 
 def blocks_of(page: Path) -> Iterator[Block]:

@@ -10,17 +10,19 @@ import bz2
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tests.data_prep import foreign_pages
 from tests.docs.pages import REPOSITORY, commands_of, module_command
 from tests.pipeline.conftest import sentences
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.tasks import own_files, task_files
-from tests.pipeline.workers import forked
+from tests.pipeline.workers import forked, killed_runs
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +37,7 @@ SKIPPED = {
     "python -m benchmarks.": "tests/benchmarks runs what is in benchmarks/",
 }
 OWN_TASKS = "tests/pipeline/finetuning/test_own_tasks.py"
-DISTILLATION = "tests/benchmarks/test_student.py"
+DISTILLATION = "tests/benchmarks/test_encoders.py"
 ELSEWHERE = {
     f"python -m pipeline.finetune --task {task}": OWN_TASKS
     for task in ("pairs", "multi-label", "regression", "tagging", "multiple-choice")
@@ -70,12 +72,7 @@ ADDED = {
     "pipeline.finetune": ("--steps", "2", "--max-length", "48", "--batch-size", "8"),
 }
 """Flags by command, unless it has the first one."""
-CONFIG = {
-    "train_batch_size": 8,
-    "train_micro_batch_size_per_gpu": 8,
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
-    "zero_optimization": {"stage": 1},
-}
+CONFIG = killed_runs.CONFIG | {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 8}
 
 
 def commands() -> list[tuple[str, str]]:
@@ -123,7 +120,8 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
     rows = ({"id": f"page-{number}", "score": number % 5, "text": text} for number, text in enumerate(texts))
     (root / "web" / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for language in ("en", "de"):
-        (root / f"{language}wiki-latest-pages-articles.xml.bz2").write_bytes(export_of(language, texts))
+        dump = foreign_pages.export(replace(foreign_pages.WIKIS[0], language=language), texts).encode()
+        (root / f"{language}wiki-latest-pages-articles.xml.bz2").write_bytes(bz2.compress(dump))
     published = trained_models.export(root / "albert-base-v2", corpus.vocabulary)
     (root / "models" / "all-MiniLM-L6-v2").symlink_to(published)
     shutil.copyfile(published / "tokenizer.json", root / "saved-again" / "tokenizer.json")
@@ -136,17 +134,6 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
     own_files.write(root / "sentences.csv", {"text": ["A text.", "Another one."]})
     own_files.write(root / "questions.jsonl", {"question": ["What is it?"], "context": ["It is a text."]})
     return root
-
-
-def export_of(language: str, texts: list[str]) -> bytes:
-    """An export of MediaWiki."""
-    form = "<page><title>Page {0}</title><ns>0</ns><id>{0}</id><revision><id>1</id><format>text/x-wiki</format>"
-    pages = [f"{form.format(number)}<text>{text}</text></revision></page>" for number, text in enumerate(texts, 1)]
-    head = (
-        '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" '
-        f'xml:lang="{language}">\n<siteinfo><dbname>{language}wiki</dbname></siteinfo>\n'
-    )
-    return bz2.compress("\n".join([head, *pages, "</mediawiki>"]).encode())
 
 
 def test_the_commands_of_the_pages_run(checkout: Path) -> None:

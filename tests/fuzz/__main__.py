@@ -165,7 +165,6 @@ def snapshot(root: Path) -> dict[str, object]:
 
 
 def main() -> int:
-    """Runs the cases, and returns 1 if one of them has a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=1000, metavar="N", help="number of cases (1000)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="other cases (0)")

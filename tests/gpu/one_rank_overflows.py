@@ -5,7 +5,6 @@ python -m tests.gpu.one_rank_overflows BACKWARD-PASS ARGUMENTS-OF-PRETRAIN
 
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,12 +28,8 @@ def overflow_at(which: int) -> None:
     start.initialise = initialise_and_hook
 
 
-def main(words: Sequence[str]) -> int:
-    """Runs the command line and returns the exit status."""
-    if os.environ["RANK"] == "1":
-        overflow_at(int(words[0]))
-    return pretrain.main(words[1:])
-
-
 if __name__ == "__main__":
-    run_and_exit(lambda: main(sys.argv[1:]))
+    which, *words = sys.argv[1:]
+    if os.environ["RANK"] == "1":
+        overflow_at(int(which))
+    run_and_exit(lambda: pretrain.main(words))

@@ -37,6 +37,16 @@ def rows_of_sequences(rows: int, length: int) -> Tensor:
     return ids
 
 
+def inputs_on(place: str, seed: int, heads: int, head_dim: int, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
+    """Ids (B, S), projections (B, S, 3, heads, D) and a direction (B, S, heads, D); fp16 on a GPU, else fp32."""
+    rows, length = (16, 512) if place == "cuda" else (2, 48)
+    dtype = dtype or (torch.float16 if place == "cuda" else torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    projected = torch.randn(rows, length, 3, heads, head_dim, generator=generator).to(place, dtype)
+    direction = torch.randn(rows, length, heads, head_dim, generator=generator).to(place, dtype)
+    return rows_of_sequences(rows, length).to(place), projected.requires_grad_(), direction
+
+
 def skip_on_old_gpus(place: str, kernel: str, dtype: torch.dtype = torch.float16) -> None:
     """Skips the test if the GPU has no such kernel."""
     if place == "cuda" and torch.cuda.get_device_capability() < max(CAPABILITY[kernel], BF16[dtype]):
@@ -63,18 +73,11 @@ def exact_attention(projected: Tensor, direction: Tensor, ids: Tensor) -> tuple[
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("heads", [12, 64])
 def test_every_kernel_agrees_with_exact_attention(place, kernel, heads, dtype):
-    device = torch.device(place)
     skip_on_old_gpus(place, kernel, dtype)
-    rows, length, head_dim = (16, 512, 64) if place == "cuda" else (2, 48, 8)
-    ids = rows_of_sequences(rows, length).to(device)
-    generator = torch.Generator().manual_seed(1)
-    projected = torch.randn(rows, length, 3, heads, head_dim, generator=generator).to(device, dtype)
-    direction = torch.randn(rows, length, heads, head_dim, generator=generator).to(device, dtype)
-
-    inputs = projected.detach().requires_grad_()
+    ids, inputs, direction = inputs_on(place, 1, heads, 64 if place == "cuda" else 8, dtype)
     context = attend(inputs, pattern_of(ids, kernel), 0.0)
     (gradient,) = torch.autograd.grad(context, inputs, direction)
-    for found, exact in zip((context, gradient), exact_attention(projected, direction, ids)):
+    for found, exact in zip((context, gradient), exact_attention(inputs, direction, ids)):
         assert bool((found.float() - exact).abs().max() <= TOLERANCE * exact.abs().max())
 
 
@@ -82,10 +85,8 @@ DROPOUT = 0.1
 
 
 def pattern_of(ids: Tensor, kernel: str) -> AttentionPattern:
-    """The pattern of rows (B, S) for a kernel."""
-    return AttentionPattern.for_packed_rows(
-        ids, kernel, torch.from_numpy(sequence_offsets(ids.cpu().numpy())).to(ids.device)
-    )
+    offsets = torch.from_numpy(sequence_offsets(ids.cpu().numpy())).to(ids.device)
+    return AttentionPattern.for_packed_rows(ids, kernel, offsets)
 
 
 def runner(way: str, place: str) -> Callable[..., Tensor]:
@@ -109,11 +110,7 @@ DROPPING = [
 def test_forward_and_backward_drop_the_same_weights(place, kernel, way):
     skip_on_old_gpus(place, kernel)
     # With one mask the result is linear in the values, so sum(result * direction) = sum(values * their gradient).
-    rows, length, heads, head_dim = (16, 512, 12, 64) if place == "cuda" else (2, 48, 12, 8)
-    ids = rows_of_sequences(rows, length).to(place)
-    generator, dtype = torch.Generator().manual_seed(2), torch.float16 if place == "cuda" else torch.float32
-    inputs = torch.randn(rows, length, 3, heads, head_dim, generator=generator).to(place, dtype).requires_grad_()
-    direction = torch.randn(rows, length, heads, head_dim, generator=generator).to(place, dtype)
+    ids, inputs, direction = inputs_on(place, 2, 12, 64 if place == "cuda" else 8)
     torch.manual_seed(3)
     context = runner(way, place)(inputs, pattern_of(ids, kernel), DROPOUT)
     (gradient,) = torch.autograd.grad(context, inputs, direction)
@@ -152,16 +149,11 @@ def test_a_tenth_of_the_weights_is_dropped_and_the_others_grow(place, kernel, wa
 @pytest.mark.parametrize(("place", "kernel"), [*PLACES, *ON_GPU])
 def test_deterministic_gradients_are_the_same_each_time_and_others_need_not_be(place, kernel):
     skip_on_old_gpus(place, kernel)
-    rows, length = (16, 512) if place == "cuda" else (2, 48)
-    ids, heads, head_dim = rows_of_sequences(rows, length).to(place), 12, 64
-    generator, dtype = torch.Generator().manual_seed(7), torch.float16 if place == "cuda" else torch.float32
-    inputs = torch.randn(rows, length, 3, heads, head_dim, generator=generator).to(place, dtype).requires_grad_()
-    direction = torch.randn(rows, length, heads, head_dim, generator=generator).to(place, dtype)
+    ids, inputs, direction = inputs_on(place, 7, 12, 64)
 
     def gradients():
-        found = (
-            torch.autograd.grad(attend(inputs, pattern_of(ids, kernel), 0.0), inputs, direction)[0] for _ in range(20)
-        )
+        contexts = (attend(inputs, pattern_of(ids, kernel), 0.0) for _ in range(20))
+        found = (torch.autograd.grad(context, inputs, direction)[0] for context in contexts)
         return {gradient.cpu().numpy().tobytes() for gradient in found}
 
     try:

@@ -54,8 +54,13 @@ def kernels(device: torch.device, dtype: torch.dtype) -> list[str]:
     return ["masked", "flash"]
 
 
-def check_as_close_as_eager(device: torch.device, dtype: torch.dtype, execution: ExecutionOptions) -> None:
-    """Compares with fp32: rounding differs between the two, its size must not."""
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("compiled", "chunked"), [(True, False), (False, True), (True, True)])
+def test_an_option_equals_eager(device, dtype, compiled, chunked):
+    """Rounding differs between the two, its size must not."""
+    what = "none" if compiled else "layer"
+    backend = "inductor" if device.type == "cuda" else "aot_eager"
+    execution = ExecutionOptions(what, compile=compiled, compile_backend=backend, chunked_loss=chunked)
     exact_losses, exact = results(device, torch.float32, ExecutionOptions(attention="masked"))
     eager_losses, eager = results(device, dtype, ExecutionOptions())
     rounding = float((eager - exact).norm() / exact.norm()) + 1e-5
@@ -64,15 +69,6 @@ def check_as_close_as_eager(device: torch.device, dtype: torch.dtype, execution:
         assert float((gradients - exact).norm() / exact.norm()) <= 2 * rounding, kernel
         for loss, eager_loss, exact_loss in zip(losses, eager_losses, exact_losses):
             assert abs(loss - exact_loss) <= 2 * abs(eager_loss - exact_loss) + rounding * exact_loss, kernel
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize(("compiled", "chunked"), [(True, False), (False, True), (True, True)])
-def test_an_option_equals_eager(device, dtype, compiled, chunked):
-    what = "none" if compiled else "layer"
-    backend = "inductor" if device.type == "cuda" else "aot_eager"
-    execution = ExecutionOptions(what, compile=compiled, compile_backend=backend, chunked_loss=chunked)
-    check_as_close_as_eager(device, dtype, execution)
 
 
 def test_no_activation_of_xxlarge_comes_near_the_largest_number_of_fp16(device, record_property):

@@ -3,7 +3,6 @@
 On GPUs of their own, and on one GPU, as `benchmarks.shared.job` describes. On the processor all ranks share it.
 """
 
-import json
 import re
 import signal
 import time
@@ -18,9 +17,7 @@ from benchmarks.shared.job import Job, one_card_backend
 from pipeline.checkpoint.retention import find_latest
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.training.metrics_file import read_records
-from tests.gpu.conftest import MARKS
-from tests.pipeline.conftest import corpus  # noqa: F401
-from tests.pipeline.test_pretrain import Job as ForkedJob
+from tests.gpu.conftest import MARKS, job_of, zero
 from tests.pipeline.workers import killed_runs
 
 pytestmark = pytest.mark.slow
@@ -33,7 +30,7 @@ backend = cache(one_card_backend)
 @pytest.fixture(
     params=["cpu", *(pytest.param(f"cuda-{kind}", marks=MARKS) for kind in ("several_devices", "one_card"))]
 )
-def make_job(request, corpus, tmp_path, record_property):  # noqa: F811
+def make_job(request, corpus, tmp_path, record_property):
     """Makes a job of a name, a precision, and entries of the DeepSpeed JSON."""
     device, _, kind = request.param.partition("-")
     if kind == "several_devices" and torch.cuda.device_count() < 2:
@@ -42,20 +39,11 @@ def make_job(request, corpus, tmp_path, record_property):  # noqa: F811
     record_property("backend", one_card or "nccl")
 
     def make(name, precision, ranks=2, **more):
-        folder = tmp_path / name
-        folder.mkdir()
-        words = killed_runs.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
-        (folder / "config.json").write_text(json.dumps(killed_runs.CONFIG | more))
-        words += ["--log-interval", "1", "--host-timeout", str(HOST_SECONDS), "--attention", "masked"]
-        return (Job if device == "cuda" else ForkedJob)(
-            words, folder / "run", ranks, device, one_card=one_card if ranks > 1 else None
-        )
+        job = job_of(device, corpus, tmp_path / name, precision, STEPS, more)
+        flags = [*job.flags, "--log-interval", "1", "--host-timeout", str(HOST_SECONDS)]
+        return replace(job, flags=flags, ranks=ranks, one_card=one_card if ranks > 1 else None)
 
     return make
-
-
-def zero(stage: int) -> dict[str, object]:
-    return killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
 
 
 def _without_dropout(flags: list[str]) -> list[str]:
@@ -77,10 +65,9 @@ def finish(jobs: list[Job]) -> None:
 def test_every_zero_stage_trains_and_goes_on_with_other_ranks_as_one_rank_does(make_job, precision, ranks):
     sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
     fp16 = {"fp16": {"enabled": True, "initial_scale_power": 10}} if precision == "fp16" else {}
-    one = make_job("one", precision, 1, zero_optimization=zero(1), **sums, **fp16)
+    one = make_job("one", precision, 1, **zero(1), **sums, **fp16)
     stages = (1, 2, 3) if one.device == "cuda" else (3,)  # on a processor tests/pipeline/training has them all
-    jobs = [make_job(str(stage), precision, ranks[0], zero_optimization=zero(stage), **sums, **fp16)
-            for stage in stages]  # fmt: skip
+    jobs = [make_job(str(stage), precision, ranks[0], **zero(stage), **sums, **fp16) for stage in stages]
     # Each rank draws its own dropout; stage 3 does not compile.
     jobs = [replace(job, flags=[*_without_dropout(job.flags), "--compile", "off"]) for job in (one, *jobs)]
     finish([replace(job, flags=[*job.flags, "--steps", "5"]) for job in jobs])
@@ -92,9 +79,9 @@ def test_every_zero_stage_trains_and_goes_on_with_other_ranks_as_one_rank_does(m
 
 
 def test_all_ranks_skip_the_step_in_which_one_overflows(make_job):
-    jobs = [make_job("3", "fp16", fp16=FP16, zero_optimization=zero(3))]
+    jobs = [make_job("3", "fp16", fp16=FP16, **zero(3))]
     if jobs[0].device == "cuda":  # on a processor tests/pipeline/engine has them all
-        jobs += [make_job(str(stage), "fp16", fp16=FP16, zero_optimization=zero(stage)) for stage in (1, 2)]
+        jobs += [make_job(str(stage), "fp16", fp16=FP16, **zero(stage)) for stage in (1, 2)]
     # Each rank has two backward passes a step: the sixth is of the third step.
     finish([replace(job, module=("tests.gpu.one_rank_overflows", "5")) for job in jobs])
     for job in jobs:

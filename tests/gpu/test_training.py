@@ -1,40 +1,31 @@
 """Runs of `pipeline.pretrain` on one rank: fp16 with overflows, and a kill. On the processor the ranks are forked."""
 
-import json
 import signal
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 
-from benchmarks.shared.job import Job
 from pipeline.checkpoint.retention import find_latest
 from pipeline.training.metrics_file import read_records
-from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.gpu.conftest import job_of, zero
 from tests.pipeline.outcome import differences
-from tests.pipeline.test_pretrain import Job as ForkedJob
 from tests.pipeline.workers import killed_runs
 
 pytestmark = pytest.mark.slow
 STEPS = 12
 
 
-def make_job(device: torch.device, corpus: SimpleNamespace, folder: Path, precision: str, **more: object) -> Job:  # noqa: F811
-    folder.mkdir()
-    words = killed_runs.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
-    (folder / "config.json").write_text(json.dumps(killed_runs.CONFIG | more))
-    kind = Job if device.type == "cuda" else ForkedJob
-    return kind([*words, "--attention", "masked"], folder / "run", 1, device.type)
+@pytest.fixture
+def make_job(device, corpus, tmp_path):
+    """Makes a job of a name and a precision, with more entries of the DeepSpeed JSON."""
+    return lambda name, precision, **more: job_of(device.type, corpus, tmp_path / name, precision, STEPS, more)
 
 
-def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(device, corpus, tmp_path):  # noqa: F811
+def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(device, make_job):
     fp16 = {"enabled": True, "initial_scale_power": 24, "hysteresis": 1, "loss_scale_window": 1000}
     losses, overflows = {}, {}
     for stage in (0, 1, 2, 3) if device.type == "cuda" else (0, 1, 3):
-        zero = killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
-        job = make_job(device, corpus, tmp_path / str(stage), "fp16", fp16=fp16, zero_optimization=zero)
+        job = make_job(str(stage), "fp16", fp16=fp16, **zero(stage))
         # Stage 3 does not compile, and a compiled dropout draws other masks.
         job = replace(job, flags=[*job.flags, "--compile", "off", "--chunked-loss", "on"])
         if stage == 0:  # DeepSpeed's is wrong there
@@ -53,14 +44,13 @@ def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(device, corpus
         assert losses[stage] == pytest.approx(losses[1], rel=0.01)
 
 
-def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(device, corpus, tmp_path):  # noqa: F811
+def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(device, make_job):
     fp16 = {"enabled": True, "initial_scale_power": 13, "hysteresis": 1, "loss_scale_window": 4}
     sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32", "fp16": fp16}
     losses = {}
     cases = [(1, "off"), (2, "off"), (3, "off"), *([(1, "on"), (2, "on")] if device.type == "cuda" else [])]
     for stage, compiles in cases:
-        zero = killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
-        job = make_job(device, corpus, tmp_path / f"{stage}-{compiles}", "fp16", zero_optimization=zero, **sums)
+        job = make_job(f"{stage}-{compiles}", "fp16", **zero(stage), **sums)
         # A compiled dropout draws other masks.
         words = ["hidden_dropout_prob=0" if "dropout" in word else word for word in job.flags]
         job = replace(job, flags=[*words, "--compile", compiles, "--chunked-loss", "on", "--log-interval", "1"])
@@ -73,9 +63,9 @@ def test_fp16_with_sums_in_fp32_trains_alike_at_every_zero_stage_and_compiled(de
         assert found == pytest.approx(losses[1, "off"], rel=0.01), case
 
 
-def test_a_killed_deterministic_run_ends_with_the_same_bits(device, corpus, tmp_path):  # noqa: F811
+def test_a_killed_deterministic_run_ends_with_the_same_bits(device, make_job):
     precision = "fp16" if device.type == "cuda" else "fp32"
-    jobs = [make_job(device, corpus, tmp_path / name, precision) for name in ("undisturbed", "killed")]
+    jobs = [make_job(name, precision) for name in ("undisturbed", "killed")]
     undisturbed, killed = (replace(job, flags=[*job.flags, "--deterministic"]) for job in jobs)
     undisturbed.finish()
     processes = killed.start()

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from model import AlbertConfig, AlbertForPreTraining
 from model.counts import parameter_counts
 from tests.model.examples import tiny_config
 
@@ -65,11 +65,6 @@ def test_values_that_do_not_fit_are_named_in_one_line(fields, words):
     assert "\n" not in str(error.value)
     for word in words:
         assert word in str(error.value)
-
-
-def test_an_unknown_execution_option_is_named():
-    with pytest.raises(ValueError, match="unknown activation_checkpointing 'layers'; did you mean layer"):
-        ExecutionOptions(activation_checkpointing="layers")
 
 
 def test_albert_base_by_hand() -> None:

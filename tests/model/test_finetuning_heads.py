@@ -51,7 +51,6 @@ def packed(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[tuple[int,
 
 
 def reference(kind: type, model: nn.Module, directory: Path, **fields: object) -> nn.Module:
-    """Exports the model, and opens it with `transformers`."""
     huggingface.save(model, directory, fields={"architectures": [kind.__name__], **fields})
     return kind.from_pretrained(directory).eval()
 

@@ -49,7 +49,6 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(source, tmp_path_factory):
-    """The wheel of that copy."""
     out = tmp_path_factory.mktemp("wheel")
     run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", out, source, cwd=out)
     (wheel,) = out.glob("*.whl")

@@ -1,4 +1,4 @@
-"""What the preflight asks of a host. GPUs and their torch are stand-ins; tests/cluster/test_preflight.py has hosts."""
+"""What the preflight asks of a host. GPUs and torch are stand-ins; tests/cluster/test_first_cluster.py has hosts."""
 
 import json
 import os

@@ -21,30 +21,16 @@ with holding(Path(sys.argv[1]), Path("out")):
 """
 
 
-@pytest.fixture
-def other(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """A process that holds the lock tmp_path/dir/.lock until its stdin has a line."""
-    words = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "dir" / ".lock")]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
-
-
-def test_the_second_says_who_holds_it(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+def test_the_second_says_who_holds_it_and_a_killed_holder_is_in_nobodys_way(tmp_path: Path) -> None:
     lock = tmp_path / "dir" / ".lock"
-    expected = rf"writing to out \(process {other.pid} on host {socket.gethostname()}\); wait for it"
-    with pytest.raises(UserError, match=expected), locks.holding(lock, Path("out")):
-        pytest.fail("two at once")
-    assert lock.exists()
-
-
-def test_a_killed_holder_is_in_nobodys_way(tmp_path: Path, other: subprocess.Popen[str]) -> None:
-    other.kill()
-    other.wait()
-    lock = tmp_path / "dir" / ".lock"
+    words = [sys.executable, "-c", OTHER_PROCESS, str(lock)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        expected = rf"writing to out \(process {other.pid} on host {socket.gethostname()}\); wait for it"
+        with pytest.raises(UserError, match=expected), locks.holding(lock, Path("out")):
+            pytest.fail("two at once")
+        other.kill()
     assert lock.exists()
     with locks.holding(lock, Path("out")):
         assert lock.read_text() == f"{socket.gethostname()} {os.getpid()}\n"

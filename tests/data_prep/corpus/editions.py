@@ -5,28 +5,18 @@ import textwrap
 
 import numpy as np
 
-_SPELLINGS = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"our\b", "or"),
-        (r"is(e|ed|ing)\b", r"iz\1"),
-        (r"\b([Ss])how", r"\1hew"),
-        (r"ll(ed|ing|er)\b", r"l\1"),
-        (r"\bto-?day\b", "to-day"),
-        (r"ic\b", "ick"),
-    )
-]
+_SPELLINGS = {r"our\b": "or", r"is(e|ed|ing)\b": r"iz\1", r"\b([Ss])how": r"\1hew", r"ll(ed|ing|er)\b": r"l\1"}
+_SPELLINGS |= {r"\bto-?day\b": "to-day", r"ic\b": "ick"}
 
 
 def edit(text: str, seed: int, misprints: float = 0.01) -> str:
     """Returns `text` with other spellings, line ends, quotes and stops, a preface of 150 words, and misprints.
 
-    Args:
-        misprints: share of the words that are left out or printed wrongly.
+    `misprints` is the share of the words that are left out or printed wrongly.
     """
     generator = np.random.default_rng(seed)
-    for pattern, replacement in _SPELLINGS:
-        text = pattern.sub(replacement, text)
+    for pattern, replacement in _SPELLINGS.items():
+        text = re.sub(pattern, replacement, text)
     words = text.replace('"', "'").split()
     chance = generator.random(len(words)).tolist()
     printed = []

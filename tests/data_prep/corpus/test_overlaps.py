@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
@@ -31,7 +31,6 @@ def shards_of(out: Path, vocabulary: Path, *options: object) -> list[dict[str, A
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     texts=st.lists(st.text(alphabet="abb Bk1é.-—中が\0\nßΣﬂ\u2028“😀", max_size=30), max_size=8),
     length=st.integers(1, 5),

@@ -1,6 +1,7 @@
 """Segment pairs: every token once, bounds, the distributions of random lengths and cuts; and how rows are packed."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def pairs_of(documents: list[list[int]], first_document: int = 0, **options: Any
     min_tokens=st.sampled_from([1, 16]),
     seed=st.integers(0, 2**63 - 1),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_kept_token_is_in_one_pair_in_order(documents, max_seq_length, short_probability, min_tokens, seed):
     pairs = pairs_of(
         documents, max_seq_length=max_seq_length, short_probability=short_probability, min_tokens=min_tokens, seed=seed
@@ -55,7 +56,6 @@ def test_every_kept_token_is_in_one_pair_in_order(documents, max_seq_length, sho
 
 
 @given(documents=documents_strategy, seed=st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
 def test_a_and_b_are_the_whole_sentences_of_the_pair(documents: list[list[int]], seed: int) -> None:
     pairs = pairs_of(documents, seed=seed)
     boundaries = {0, *np.cumsum([n for document in documents for n in document]).tolist()}
@@ -66,16 +66,6 @@ def test_a_and_b_are_the_whole_sentences_of_the_pair(documents: list[list[int]],
         else:
             assert (start + lead, start + lead + a + b) == (inside[0], inside[-1])
             assert start + lead + a in inside[1:-1]
-
-
-class Scripted:
-    """Gives the same four numbers for every span but the first: division?, place of the last cut, place, boundary."""
-
-    def __init__(self, first: list[float]) -> None:
-        self.first = first
-
-    def take(self, count: int) -> np.ndarray:
-        return np.array(self.first + [0.9, 0.5, 0.5, 0.75] * (count // 4 - 1))
 
 
 @pytest.mark.parametrize(
@@ -107,8 +97,11 @@ def test_where_spans_end(boundaries: Sequence[int], first: float, words: list[in
     """Spans of capacity 10 over the sentences between `boundaries`; words begin at `words`, or everywhere."""
     end = boundaries[-1]
     begins = np.isin(np.arange(end + 1), [*(range(end) if words is None else words), end])
-    generator: Any = Scripted([first, 0.5, 0.5, 0.25])
-    found, cuts = span_stops(0, end, list(boundaries), begins.tobytes(), 10, 0.1, generator)
+    # Four numbers a span: division?, place of the last cut, place, boundary.
+    scripted: Any = SimpleNamespace(
+        take=lambda count: np.array([first, 0.5, 0.5, 0.25] + [0.9, 0.5, 0.5, 0.75] * (count // 4 - 1))
+    )
+    found, cuts = span_stops(0, end, list(boundaries), begins.tobytes(), 10, 0.1, scripted)
     assert found[: len(stops)] == stops
     assert cuts == [0.25] + [0.75] * (len(found) - 1)
 
@@ -210,7 +203,7 @@ def best_fit_decreasing(costs: list[int], capacity: int) -> list[int]:
 
 
 @given(costs=st.lists(st.integers(3, 64), max_size=150), max_pairs_in_row=st.sampled_from([1, 4, 150]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_it_is_best_fit_decreasing_and_rows_are_numbered_by_their_first_pair(costs, max_pairs_in_row):
     rows = pack(np.array(costs, np.int64), 64, max_pairs_in_row)
     assert len(rows) == len(costs)

@@ -21,15 +21,12 @@ from data_prep.format import shards
 from data_prep.format.pairs import Parts
 
 
-def write_two_rows(path: Path) -> manifests.ShardFile:
-    """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70,000 (0, 1, 1, 0)."""
+def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) -> None:
+    # Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70,000 (0, 1, 1, 0).
     tokens = np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16)
     parts = Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0]))
-    return shards.write_shard(path, shards.ShardRows(tokens, parts, np.array([7, 8, 70_000]), np.array([2, 1])))
-
-
-def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) -> None:
-    file = write_two_rows(tmp_path / "shard-00000.arrow")
+    rows = shards.ShardRows(tokens, parts, np.array([7, 8, 70_000]), np.array([2, 1]))
+    file = shards.write_shard(tmp_path / "shard-00000.arrow", rows)
     assert (file.name, file.rows, file.bytes) == ("shard-00000.arrow", 2, (tmp_path / file.name).stat().st_size)
     assert pa.ipc.open_stream(tmp_path / file.name).read_all().to_pylist() == [
         {"tokens": [10, 11, 12, 20, 21, 22], "leads": [1, 0], "a_lengths": [1, 3], "b_lengths": [1, 0]}
@@ -57,28 +54,16 @@ def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
     assert [row.tokens.tolist() for row in rows] == [row["tokens"] for row in expected]
 
 
-def test_no_file_stays_open(shard_directory: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    rows = shards.open_shards(shard_directory)
-    kept = [rows.row(index) for index in range(len(rows))]
-    assert len(os.listdir("/proc/self/fd")) == before
-    assert kept[-1].tokens.sum() > 0  # the mapping is alive
-
-
-def test_a_directory_of_any_name_is_read(tmp_path: Path, shard_directory: Path) -> None:
-    """A name in Latin-1, as on old file systems: it is not UTF-8."""
-    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+def test_a_copy_reads_the_same_in_a_directory_of_any_name_and_no_file_stays_open(tmp_path, shard_directory):
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))  # in Latin-1, as on old file systems
     shutil.copytree(shard_directory, place)
-    ours, theirs = shards.open_shards(place), shards.open_shards(shard_directory)
-    assert len(ours) == len(theirs)
-    assert (ours.row(0).tokens == theirs.row(0).tokens).all()
-
-
-def test_a_copy_reads_the_same(shard_directory: Path) -> None:
-    rows = shards.open_shards(shard_directory)
-    expected = [row.tokens.sum() for row in rows]
+    before = len(os.listdir("/proc/self/fd"))
+    rows = shards.open_shards(place)
     copied = pickle.dumps(rows)
-    assert [row.tokens.sum() for row in pickle.loads(copied)] == expected
+    kept = [list(one) for one in (rows, pickle.loads(copied), shards.open_shards(shard_directory))]
+    assert len(os.listdir("/proc/self/fd")) == before
+    sums = [[int(row.tokens.sum()) for row in one] for one in kept]  # the mappings are alive
+    assert sums[0] == sums[1] == sums[2]
     assert len(copied) < 10_000  # not the rows themselves
 
 

@@ -19,7 +19,7 @@ ENGLISH = Wiki("en", ("Media", "Special", "User", "File", "Template", "Category"
 
 def extract(wiki: Wiki, directory: Path, *flags: str) -> Path:
     path = directory / f"{wiki.language}.xml"
-    path.write_text(foreign_pages.export(wiki, COPIES), encoding="utf-8")
+    path.write_text(foreign_pages.export(wiki, [wiki.page] * COPIES), encoding="utf-8")
     out = directory / f"{wiki.language}-documents"
     main(["extract", "--source", "wikipedia", "--input", str(path), "--out", str(out), *flags])
     return out

@@ -32,14 +32,12 @@ def test_the_pairs_of_a_document_are_its_text(documents_directory, vocabulary_fi
     rows = make(documents_directory, vocabulary_file, tmp_path / "set", "--max-seq-length", str(length), *options)
     pairs = defaultdict(list)
     most = max_pairs(length) if not options else 1
-    used = 0
     for row in rows:
         lengths = sum(row.parts)
         positions = int((lengths + 2 + (row.parts.b > 0)).sum())
         assert 0 < positions <= length
         assert 1 <= len(lengths) <= most
         assert len(row.tokens) == lengths.sum()
-        used += positions
         start = 0
         for n, document in zip(lengths.tolist(), row.documents.tolist()):
             pairs[document].append(row.tokens[start : start + n].tolist())
@@ -64,13 +62,9 @@ def test_the_pairs_of_a_document_are_its_text(documents_directory, vocabulary_fi
     assert not pairs
     assert {file.name for file in rows.manifest.files} | {"manifest.json"} == set(os.listdir(tmp_path / "set"))
     assert load_vocabulary(tmp_path / "set").sha256 == rows.manifest.vocabulary_sha256 == vocabulary.sha256
-    counts, pairs_in_rows = rows.manifest.counts, [len(row.documents) for row in rows]
+    counts = rows.manifest.counts  # the others are those of `stats`, which test_verify.py counts
     assert (counts.documents, counts.documents_left_out, counts.rows) == (120, left_out, len(rows))
-    assert counts.tokens == sum(len(row.tokens) for row in rows)
-    assert (counts.pairs, counts.max_pairs_in_row) == (sum(pairs_in_rows), max(pairs_in_rows))
-    assert counts.fill == pytest.approx(used / (len(rows) * length))
-    if not options:
-        assert counts.fill > 0.92  # spans end before words, which have many of 400 pieces
+    assert options or counts.fill > 0.92  # spans end before words, which have many of 400 pieces
 
 
 def test_what_is_left_out_is_counted_and_a_set_without_rows_is_refused(vocabulary_file, tmp_path, monkeypatch):

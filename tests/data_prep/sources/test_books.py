@@ -1,6 +1,11 @@
-"""Text files of books, those of Project Gutenberg as well: every form gives the same paragraphs and nothing else."""
+"""Text files of books, those of Project Gutenberg as well: every form gives the same paragraphs and nothing else.
+
+Whole books, which are generated, keep their prose whatever their headings, tables and navigation lines are.
+"""
 
 import gzip
+import itertools
+import random
 import textwrap
 import time
 import tomllib
@@ -49,13 +54,9 @@ def test_paragraphs_without_empty_lines_between() -> None:
     assert book_to_prose(text).split("\n") == [f"{wide} {wide} until it stopped.", f"{wide} - twice.", f"{wide} So."]
 
 
-WORDS = st.sampled_from(
-    [
-        *("went", "civil", "did", "mill", "house", "café", "of", "a"),
-        *("i", "mix", "dim", "third", "night", "vivid", "chapter"),
-    ]
-)
-PARAGRAPHS = st.lists(st.lists(WORDS, min_size=6, max_size=60), min_size=2, max_size=8)
+WORDS = ["went", "civil", "did", "mill", "house", "café", "of", "a"]
+WORDS += ["i", "mix", "dim", "third", "night", "vivid", "chapter"]
+PARAGRAPHS = st.lists(st.lists(st.sampled_from(WORDS), min_size=6, max_size=60), min_size=2, max_size=8)
 
 
 @given(
@@ -176,16 +177,12 @@ def test_two_works_in_a_file(first: str, second: str) -> None:
 REMARKS = "\n\nOn page 5 a letter was changed.\n\nOn page 6 it was another."
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        *((block, "") for block in (*BOOKS["credits"], "\n\n".join(BOOKS["credits"]))),
-        *(
-            ("", f"\n{title}{REMARKS}")
-            for title in ("Transcriber's Note", "TRANSCRIBER'S NOTES:", "Transcriber’s note")
-        ),
-    ],
-)
+NOTES = ["Transcriber's Note", "TRANSCRIBER'S NOTES:", "Transcriber’s note"]
+AROUND = [(block, "") for block in (*BOOKS["credits"], "\n\n".join(BOOKS["credits"]))]
+AROUND += [("", f"\n{title}{REMARKS}") for title in NOTES]
+
+
+@pytest.mark.parametrize(("before", "after"), AROUND)
 def test_credits_before_a_book_and_remarks_after_it_go(before: str, after: str) -> None:
     text = f"{HEAD}\n{START}\n\n{before}\n\n\n{LONG}\n\n{after}\n\n{END}\n"
     assert book_to_prose(text).split("\n") == LONG.split("\n\n")
@@ -206,3 +203,106 @@ def test_credits_as_long_as_a_chapter_are_text() -> None:
     """The search for their end took a time that doubled with each line."""
     lines = "\n".join(["Produced by the river, it went on and on."] * 60)
     assert book_to_prose(f"{START}\n{lines}\n\n{SHORT}\n\n{END}\n").startswith("Produced by the river")
+
+
+CHAPTERS = 14
+ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII", "XIII", "XIV")
+ORDINAL = (
+    *("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth", "Eleventh"),
+    *("Twelfth", "Thirteenth", "Fourteenth"),
+)
+HEADINGS = [
+    *("CHAPTER {roman}", "Chapter {n}", "Chapter {n}.", "Chapter {n}: {title}", "CHAPTER {roman}. {TITLE}"),
+    *("Chapter {roman}\n\n{title}", "{roman}", "{roman}. {TITLE}", "{n}", "Book the {ordinal}", "Letter {n}"),
+    *("PART THE {ORDINAL}", "ACT {roman}. SCENE I. A wood.", "{TITLE}"),
+]
+# Chapters of few words; dialogue; lines that end with numbers; short sentences, which look like entries.
+SENTENCES = (
+    "He went down to the harbour before the others were awake, and waited there for the boat.",
+    *("“Well?” said he.", "'No,' she answered.", "It was the year 1848", "Mr. Brown was silent."),
+    *("The Duke of York had told him that there were 12", "of them, and that was all."),
+    "I. for one, did not believe a word of it; nor did anybody else who had been there at the time.",
+    "Book the room, act as you will, and part as friends.",
+    *("“Chapter 2,” he read out.", "The contents of the box were gone.", "Nobody knew why."),
+)
+
+
+def make_chapters(seed: int) -> list[list[str]]:
+    """Returns the paragraphs of each chapter. Chapters have 1 to 40 of them."""
+    generator = random.Random(seed)
+    chapters = []
+    for _ in range(CHAPTERS):
+        paragraphs = []
+        for _ in range(generator.choice((1, 3, 12, 40))):
+            chosen = [generator.choice(SENTENCES) for _ in range(generator.randint(1, 9))]
+            paragraphs.append(" ".join([*chosen, "And so it went on, as it always had."]))
+        chapters.append(paragraphs)
+    return chapters
+
+
+def numbered(form: str, n: int) -> str:
+    """Returns a heading or the end of a line for chapter `n`, from 0."""
+    ordinal, title = ORDINAL[n], f"The {ORDINAL[n]} Day of a Long Journey"
+    capitals = {"TITLE": title.upper(), "ORDINAL": ordinal.upper()}
+    return form.format(n=n + 1, roman=ROMAN[n], ordinal=ordinal, title=title, page=17 * n + 3, **capitals)
+
+
+def make_book(chapters: list[list[str]], heading: str, front: str, between: str, width: int) -> str:
+    """Returns the text of a book: `front`, then the chapters, each below its heading and above `between`."""
+    parts = [front]
+    for number, paragraphs in enumerate(chapters):
+        parts += [numbered(heading, number), *(textwrap.fill(paragraph, width) for paragraph in paragraphs), between]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+@pytest.mark.parametrize("between", ["", "CONTENTS", "Contents\n\nNext", "Table of Contents"])
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_a_book_keeps_every_paragraph(heading: str, between: str) -> None:
+    for seed, width in ((0, 45), (1, 72)):
+        chapters = make_chapters(seed)
+        expected = [paragraph for paragraphs in chapters for paragraph in paragraphs]
+        text = make_book(chapters, heading, "A TALE\n\nby Jane Q. Writer", between, width)
+        found = [paragraph for paragraph in book_to_prose(text).split("\n") if paragraph != "Next"]
+        assert found == expected
+        assert " ".join(book_to_prose(text.replace("\n\n", "\n")).split()).count("as it always had.") == len(expected)
+
+
+# A number beside a number is a table of figures.
+@pytest.mark.parametrize(
+    ("heading", "end"), sorted({*itertools.product(HEADINGS, ["", " .... {page}", " {page}"])} - {("{n}", " {page}")})
+)
+def test_a_table_of_contents_goes_and_nothing_else(heading: str, end: str) -> None:
+    chapters = make_chapters(5)
+    expected = [paragraph for paragraphs in chapters for paragraph in paragraphs]
+    entries = [numbered(heading.replace("\n\n", ". ") + end, number) for number in range(CHAPTERS)]
+    table = "\n".join(["CONTENTS", "", *entries])
+    text = make_book(chapters, heading, f"A TALE\n\n{table}", "", 72)
+    assert book_to_prose(text).split("\n") == expected
+    # A preface stands between the table and the first chapter, or before the table.
+    long = chapters[2]  # 40 paragraphs
+    preface = "\n\n".join(textwrap.fill(paragraph, 72) for paragraph in long)
+    for front in (f"{table}\n\nPREFACE\n\n{preface}", f"PREFACE\n\n{preface}\n\n{table}"):
+        text = make_book(chapters, heading, front, "", 72)
+        assert book_to_prose(text).split("\n") == long + expected
+
+
+def test_the_number_of_a_chapter_is_no_page_number() -> None:
+    paragraphs = make_chapters(1)[0]
+    prose = "\n\n".join(textwrap.fill(paragraph, 72) for paragraph in paragraphs)
+    text = f"Chapter 1\n\n{prose}\n\nContents\n\nChapter 2\n\n{prose}\n\nChapter 3\n\n{prose}\n"
+    assert book_to_prose(text).split("\n") == paragraphs * 3
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "*** START OF THE PROJECT GUTENBERG EBOOK A TALE\n\n{prose}\n\n***\n\n",  # no stars at the end of the line
+        "*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***\nProduced by A. Volunteer\n{lines}\n",  # no empty line
+        "[Illustration: A street\n\n{prose}\n\n[1]\n\n",  # no bracket at its end
+    ],
+)
+def test_a_frame_without_its_end_takes_no_prose_away(opening: str) -> None:
+    paragraphs = [paragraph for chapter in make_chapters(2) for paragraph in chapter]
+    lines = "\n".join(paragraphs)
+    text = opening.format(prose=lines.replace("\n", "\n\n"), lines=lines) + "THE END\n"
+    assert book_to_prose(text).count("as it always had.") == len(paragraphs)

@@ -82,7 +82,7 @@ def test_of_a_history_the_newest_revision_counts(tmp_path: Path, order: tuple[in
     assert read(tmp_path / "wiki.xml") == [Document("1", "A", "It was an article.")]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sizes=st.lists(st.integers(0, 400), min_size=1, max_size=12), unit_bytes=st.integers(1, 3000))
 def test_every_page_belongs_to_one_unit(tmp_path_factory, sizes, unit_bytes):
     path = tmp_path_factory.mktemp("export") / "wiki.xml"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
@@ -161,7 +161,6 @@ def test_what_is_no_vocabulary_is_said_in_one_line(contents: Any, message: str, 
     assert str(path) in str(error.value)
 
 
-@settings(deadline=None, derandomize=True)
 @given(words=st.lists(st.text("ab\u00e9\U0001f600 ", max_size=14)))
 def test_what_stands_three_times_in_a_row_is_found(words: list[str]) -> None:
     found = repeats(words)

@@ -84,7 +84,7 @@ def has_no_special_piece(text: str) -> bool:
 
 @given(st.text(st.sampled_from(DIFFICULT) | st.characters(codec="utf-8"), max_size=30).filter(has_no_special_piece))
 @example("a\x1cb c\x85d e\0f 中文naïve cafe\u0301 \u2028x")
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_tokens_of_any_text_are_those_of_transformers(wordpiece: WordPieceVocabulary, theirs: Any, text: str) -> None:
     assert_same_tokens(wordpiece, theirs, [text, f"one {text}two"])
 

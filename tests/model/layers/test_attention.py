@@ -58,9 +58,11 @@ def test_a_gpu_has_the_masked_kernel_even_if_torch_prefers_another(monkeypatch):
     assert on == {"cudnn": False, "mem_efficient": True, "flash": False, "math": True}
 
 
-def test_a_kernel_is_refused_where_it_would_compute_something_else():
+def test_unknown_options_are_refused_and_a_kernel_where_it_would_compute_something_else():
     with pytest.raises(ValueError, match="unknown attention 'flashh'; did you mean flash"):
         ExecutionOptions(attention="flashh")
+    with pytest.raises(ValueError, match="unknown activation_checkpointing 'layers'; did you mean layer"):
+        ExecutionOptions(activation_checkpointing="layers")
     with pytest.raises(ValueError, match="'flash' does not support a head_dim of 4"):
         AlbertModel(tiny_config(num_attention_heads=6), ExecutionOptions(attention="flash"))
     with pytest.raises(ValueError, match="'sequences' reads lengths"):
