@@ -65,6 +65,20 @@ def corpus(tmp_path_factory):
     )
 
 
+@pytest.fixture
+def refusal(capsys):
+    """Calls the `main` of a command with words that it refuses. Returns the one line that it says."""
+
+    def refusal_of(main, *words):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err[:7], said.err.count("\n")) == ("", "error: ", 1)
+        return said.err
+
+    return refusal_of
+
+
 @pytest.fixture(scope="session")
 def vocabulary(corpus):
     """The vocabulary of `corpus`."""

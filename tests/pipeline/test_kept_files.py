@@ -107,15 +107,12 @@ def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypa
     assert said.startswith("error: ")
 
 
-def test_a_results_file_does_not_lead_elsewhere(tmp_path, capsys):
+def test_a_results_file_does_not_lead_elsewhere(tmp_path, refusal):
     write_files(tmp_path / "victim", USER_FILES)
     run = made_runs.finetuning(tmp_path / "runs" / "rte", "rte", "x", {})
     made_runs.logits(run, "dev", 15, 5)
     other = json.loads((run / "results.json").read_text()) | {"task": "../victim"}
     (run / "results.json").write_text(json.dumps(other))
     before = contents(tmp_path)
-    assert evaluate.main(["compare", "--runs", str(tmp_path / "runs")]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "'../victim', which is no " in said
+    assert "'../victim', which is no " in refusal(evaluate.main, "compare", "--runs", tmp_path / "runs")
     assert contents(tmp_path) == before

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -78,10 +79,8 @@ def test_a_file_of_short_names(ending, tmp_path):
 )
 def test_mistakes_in_a_file(content, message, tmp_path):
     (tmp_path / "f.jsonl").write_bytes(content)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=re.escape(message)):
         read_pairs(tmp_path / "f.jsonl")
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_what_is_right():
@@ -172,7 +171,7 @@ def export(corpus, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["within-word", "plain"])
-def test_the_command(kind, export, tmp_path, capsys):
+def test_the_command(kind, export, tmp_path, capsys, refusal):
     (tmp_path / "pairs.jsonl").write_bytes(lines(*(own(n, paradigm="pq"[n > 2], phenomenon="x") for n in range(5))))
     words = ["minimal-pairs", "--run", str(export), "--pairs", str(tmp_path / "pairs.jsonl")]
     words += [] if kind == "within-word" else ["--score", kind]
@@ -186,8 +185,8 @@ def test_the_command(kind, export, tmp_path, capsys):
     assert evaluate.main([*words, "--limit", "1"]) == 0
     assert "| mean over paradigms | 2 | 2 |" in capsys.readouterr().out
 
-    assert evaluate.main([*words, *out]) == 2
-    assert "result.json exists already; move it away, or choose another name\n" in capsys.readouterr().err
+    taken = "result.json exists already; move it away, or choose another name\n"
+    assert refusal(evaluate.main, *words, *out).endswith(taken)
     assert read_result(tmp_path / "result.json") == result
     content = json.loads((tmp_path / "result.json").read_text()) | {"interval": [0.1]}
     (tmp_path / "result.json").write_text(json.dumps(content))
@@ -206,20 +205,17 @@ def test_hidden_files_and_copies_in_a_directory(tmp_path):
         read_pairs(tmp_path)
 
 
-def test_runs_and_models_without_the_head(corpus, tmp_path, capsys):
+def test_runs_and_models_without_the_head(corpus, tmp_path, refusal):
     """The newest checkpoint of a run is scored. Models that cannot predict masks are refused, before any writing."""
     (tmp_path / "pairs.jsonl").write_bytes(lines(*map(own, range(5))))
     headless = trained_models.albert(corpus.vocabulary).albert
-    refused = {
-        publish(tmp_path / "tuned", "SequenceClassification"): "is fine-tuned on classification",
-        trained_models.publish(headless, tmp_path / "no-head", corpus.vocabulary): "has no head for masked tokens",
-    }
-    capsys.readouterr()
     words = ["minimal-pairs", "--pairs", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "out.json"), "--run"]
-    for model, reason in refused.items():
-        assert evaluate.main([*words, str(model)]) == 2
+    for model, reason in (
+        (publish(tmp_path / "tuned", "SequenceClassification"), "is fine-tuned on classification"),
+        (trained_models.publish(headless, tmp_path / "no", corpus.vocabulary), "has no head for masked tokens"),
+    ):
         expected = f"error: {model} {reason}; to score sentences, name a pre-trained model\n"
-        assert capsys.readouterr() == ("", expected)
+        assert refusal(evaluate.main, *words, model) == expected
         assert not (tmp_path / "out.json").exists()
 
     trained = runs.pretraining(tmp_path / "run", corpus.vocabulary, steps=(1, 2))

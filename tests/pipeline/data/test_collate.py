@@ -11,7 +11,7 @@ from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardRows
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
-from pipeline.data.collate import DRAWS, BatchShape, Collator, sample_partners
+from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from tests.pipeline.data import plain_batches
 
@@ -130,13 +130,6 @@ def test_rows_of_more_words_than_an_index_has_bits_are_read_plainly_too():
         np.testing.assert_array_equal(field, plain)
 
 
-@pytest.mark.parametrize("objective", ["sop", "nsp"])
-def test_half_of_the_labels_are_1(objective):
-    shards = random_shards(count=400)
-    many = collator(shards, objective).read([epoch for epoch in range(1, 21) for _ in range(400)], [*range(400)] * 20)
-    assert abs(many.sentence_labels.mean() - 0.5) < 0.016  # of 16,000: four standard errors
-
-
 @pytest.mark.parametrize(
     ("limit", "chosen"), [(None, range(30)), (1, [0]), (7, [0, 4, 8, 12, 17, 21, 25]), (30, range(30)), (99, range(30))]
 )
@@ -150,28 +143,3 @@ def test_an_evaluation_of_some_rows_has_the_same_rows_on_any_number_of_ranks(lim
         filled = [tuple(row) for row in rows[rows[:, 0] != 0].tolist()]
         assert len(filled) == len(chosen)
         assert set(filled) == wanted
-
-
-def test_a_negative_is_cut_before_a_word_and_inside_its_last_sentence_as_a_true_one():
-    """Every token has an id of its own, so the place of a segment shows; a third of the ids continue a word."""
-    rng = np.random.default_rng(0)
-    continues_word = rng.random(1 << 16) < 0.33
-    rows, start = [], 5
-    for number in range(400):
-        lengths = rng.integers(1, 30), rng.integers(5, 30), rng.integers(5, 30), rng.integers(1, 30)
-        parts = []
-        for length in lengths:
-            parts.append(range(start, start + length))
-            start += length
-        rows.append(make_row([parts], number))
-    shards = MemoryShards(rows, 256)
-    whole, cut = (np.array([getattr(row.parts, name)[0] for row in rows]) for name in ("b", "trail"))
-    partners = sample_partners(
-        shards, np.arange(400), whole, cut, np.random.default_rng(1).random((400, DRAWS)), continues_word
-    )
-    text_ends = {int(row.tokens[-1]) for row in rows}
-    sentence_ends = {int(row.tokens[-sum(row.parts[2:])[0]]): int(row.tokens[-row.parts.trail[0] - 1]) for row in rows}
-    found = [one.tolist() for one, length in zip(partners, whole + cut) if one is not None and len(one) == length]
-    assert len(found) > 380
-    assert sum(bool(continues_word[one[-1] + 1]) and one[-1] not in text_ends for one in found) < 4
-    assert sum(one[-1] <= sentence_ends[one[0]] for one in found) < 4

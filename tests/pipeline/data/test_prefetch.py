@@ -9,17 +9,13 @@ from pipeline.data.prefetch import prefetch
 from tests.data_prep import corpora
 
 
-def test_items_come_in_order():
-    assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
-
-
-def test_an_error_is_raised_where_the_item_was_wanted():
+def test_items_come_in_order_and_an_error_is_raised_where_the_item_was_wanted():
     def items():
-        yield 1
+        yield from range(100)
         raise KeyError("broken shard")
 
-    ahead = prefetch(items())
-    assert next(ahead) == 1
+    ahead = prefetch(items(), depth=3)
+    assert [next(ahead) for _ in range(100)] == list(range(100))
     with pytest.raises(KeyError, match="broken shard"):
         next(ahead)
 

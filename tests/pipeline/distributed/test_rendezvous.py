@@ -16,6 +16,7 @@ from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 from pipeline.distributed.rendezvous import Rendezvous, find_rank, reserve_port
 from pipeline.run import launch
 from tests.pipeline.conftest import run
+from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.pretraining.command_lines import CONFIG
 
 HOST = os.uname().nodename
@@ -80,12 +81,8 @@ def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one():
     assert run(sys.executable, "-c", code).stdout == "(2000, 2000)\n"
 
 
-def test_the_port_of_a_single_rank_is_given_to_nobody_else_and_its_store_listens_on_it(
-    monkeypatch,
-):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "1")  # so that monkeypatch puts back what was there
-        monkeypatch.delenv(name)
+def test_the_port_of_a_single_rank_is_given_to_nobody_else_and_its_store_listens_on_it(monkeypatch):
+    be_no_rank(monkeypatch)
     find_rank()
     port = int(os.environ["MASTER_PORT"])
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
@@ -187,9 +184,8 @@ def test_on_one_host_rank_0_listens_on_the_loopback_address_only(meet):
 
 def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet):
     """As after `init_process_group`: both find the one server of the process."""
-    earlier = TCPStore(
-        "127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=True, wait_for_workers=False, multi_tenant=True
-    )
+    port = int(os.environ["MASTER_PORT"])
+    earlier = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, multi_tenant=True)
     meet(0)
     assert earlier.check(["jobs/0"])
 

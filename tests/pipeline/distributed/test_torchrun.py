@@ -1,6 +1,5 @@
 """Under torchrun's agent: what ends it, what it starts again, and what it must be told."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from common.errors import UserError
 from pipeline.distributed import exits, launcher
 from pipeline.distributed.rendezvous import find_rank
 from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.test_pretrain import CONFIG, command
+from tests.pipeline.test_pretrain import command, config  # noqa: F401
 
 RANK = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 AGENT = {"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False"}
@@ -90,21 +89,12 @@ def test_only_torchrun_is_ended():
     assert not launcher._is_agent(process.pid)  # it has ended
 
 
-def torchrun(*words, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *map(str, words)],
-        cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True, text=True, check=False, timeout=1500,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
-def test_plain_torchrun_trains(corpus, tmp_path):
-    config = tmp_path / "small.json"
-    config.write_text(json.dumps(CONFIG))
-    output = tmp_path / "run"
-    words = command(corpus, config, output, "--steps", "3")
-    ended = torchrun("--nproc-per-node", 2, "-m", *words)
+def test_plain_torchrun_trains(corpus, config, tmp_path):  # noqa: F811
+    words = ["--nproc-per-node", "2", "-m", *command(corpus, config, tmp_path / "run", "--steps", "3")]
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "torch.distributed.run", *words]
+    ended = subprocess.run(line, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=1500)
     assert ended.returncode == 0, ended.stderr
     assert "16 rows = 4 x 2 accumulated x 2 ranks" in ended.stdout
-    assert (output / "done").read_text() == "3\n"
+    assert (tmp_path / "run" / "done").read_text() == "3\n"

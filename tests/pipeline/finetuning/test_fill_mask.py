@@ -56,11 +56,11 @@ def test_mistakes(small):
             predictor.fill(model, vocabulary, text, 3)
 
 
-def test_a_run_without_its_vocabulary(corpus, tmp_path, capsys):
+def test_a_run_without_its_vocabulary(corpus, tmp_path, refusal):
     run = runs.pretraining(tmp_path / "run", corpus.vocabulary)
     (run / "spiece.model").unlink()
-    assert predict.main(["--run", str(run), "--mask", "a [MASK]"]) == 2
-    assert "has no vocabulary (spiece.model, tokenizer.json or vocab.txt); copy there" in capsys.readouterr().err
+    said = refusal(predict.main, "--run", run, "--mask", "a [MASK]")
+    assert "has no vocabulary (spiece.model, tokenizer.json or vocab.txt); copy there" in said
 
 
 def test_a_text_is_read_as_utf_8_where_python_has_not_decoded_it(small, capsys):

@@ -101,7 +101,7 @@ def test_a_published_model_without_a_task(tmp_path):
         predictor.predict([{"text": "a"}])
 
 
-def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
+def test_a_model_of_the_hub(tmp_path, monkeypatch, refusal):
     """The client of the hub is asked for what is safe to open, and its error is one line."""
     published = publish(tmp_path / "m", "SequenceClassification")
 
@@ -119,11 +119,8 @@ def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
     assert predict.main(["--run", "me/small", *line, "hub.csv"]) == 0
     assert predict.main(["--run", "m", *line, "directory.csv"]) == 0
     assert (tmp_path / "hub.csv").read_bytes() == (tmp_path / "directory.csv").read_bytes()
-    capsys.readouterr()
-    assert predict.main(["--run", "me/none", *line, "none.csv"]) == 2
-    error = capsys.readouterr().err
-    assert "--run me/none: there is no such directory, and the hub gives no model" in error
-    assert error.count("\n") == 1
+    said = refusal(predict.main, "--run", "me/none", *line, "none.csv")
+    assert "--run me/none: there is no such directory, and the hub gives no model" in said
 
 
 @pytest.mark.slow

@@ -179,10 +179,10 @@ def test_the_languages_are_those_of_the_text(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["seconds", "tokens"])
-def test_a_record_that_lacks_a_figure_is_one_line(corpus, tmp_path, capsys, name):
+def test_a_record_that_lacks_a_figure_is_one_line(corpus, tmp_path, refusal, name):
     run = runs.pretraining(tmp_path / "run", corpus.vocabulary, (1,), recorded=runs.RECORDED)
     file = runs.metrics(run, {1: 6.0}) / "metrics.jsonl"
     assert f'"{name}"' in file.read_text()
     file.write_text(file.read_text().replace(f'"{name}"', '"other"'))
-    assert export.main(["--run", str(run), "--out", str(tmp_path / "out")]) == 2
-    assert f"metrics.jsonl lacks {name!r} where it is needed; restore it" in capsys.readouterr().err
+    said = refusal(export.main, "--run", run, "--out", tmp_path / "out")
+    assert f"metrics.jsonl lacks {name!r} where it is needed; restore it" in said

@@ -32,36 +32,28 @@ def test_one_checkpoint(run, tmp_path, capsys, words, step):
     assert capsys.readouterr().out == f"wrote {tmp_path / 'out'} in the Hugging Face layout\n"
 
 
-def refusal(capsys, *words):
-    assert export.main([str(word) for word in words]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    return said
-
-
-def test_a_step_that_is_not_there_and_what_may_not_be_replaced_before_any_work(run, tmp_path, capsys):
-    told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 6)
+def test_a_step_that_is_not_there_and_what_may_not_be_replaced_before_any_work(run, tmp_path, refusal):
+    told = refusal(export.main, "--run", run, "--out", tmp_path / "out", "--step", 6)
     assert "no checkpoint of step 6; its steps: 2, 4, 8" in told
-    told = refusal(capsys, "--run", tmp_path / "none", "--out", tmp_path / "out", "--step", 6)
+    told = refusal(export.main, "--run", tmp_path / "none", "--out", tmp_path / "out", "--step", 6)
     assert "holds no run" in told
     assert not (tmp_path / "out").exists()
     shutil.rmtree(run / "checkpoints")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.txt").write_text("mine")
-    assert "mine is not empty" in refusal(capsys, "--run", run, "--out", tmp_path / "mine")
+    assert "mine is not empty" in refusal(export.main, "--run", run, "--out", tmp_path / "mine")
 
 
 @pytest.mark.parametrize("place", [".", "..", "checkpoints", "checkpoints/new"])
-def test_an_export_never_takes_the_place_of_its_run(run, capsys, place):
-    said = refusal(capsys, "--run", run, "--out", run / place, "--overwrite")
+def test_an_export_never_takes_the_place_of_its_run(run, refusal, place):
+    said = refusal(export.main, "--run", run, "--out", run / place, "--overwrite")
     assert "holds the run or is one of its checkpoints" in said
     assert (run / "settings.json").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_the_page_does_what_it_says(corpus, tmp_path, monkeypatch, capsys):
+def test_the_page_does_what_it_says(corpus, tmp_path, monkeypatch, refusal):
     runs.metrics(runs.pretraining(tmp_path / "runs" / "mine", corpus.vocabulary, (500, 1000)), {500: 5.0, 1000: 4.0})
     monkeypatch.chdir(tmp_path)
     commands = [module_command(command) for _, command in commands_of(PAGE) if module_command(command)]
@@ -76,7 +68,5 @@ def test_the_page_does_what_it_says(corpus, tmp_path, monkeypatch, capsys):
     written = {path.name for path in (tmp_path / "my-albert").iterdir()}
     assert written <= files
 
-    capsys.readouterr()
-    assert export.main(["--run", "runs/mine", "--out", "other", "--step", "300"]) == 2
     shown = next(line.strip() for line in page.splitlines() if line.startswith("    error: "))
-    assert capsys.readouterr().err.strip() == shown
+    assert refusal(export.main, "--run", "runs/mine", "--out", "other", "--step", "300").strip() == shown
