@@ -100,14 +100,6 @@ def test_seeds_are_in_the_order_of_their_numbers(tmp_path):
     assert [path.name for path in comparison.member_directories(tmp_path)] == ["seed-9", "seed-10", "seed-11"]
 
 
-def test_other_dev_files_of_as_many_rows_are_not_compared():
-    """The ids of own files are the numbers of their rows."""
-    given = [Logits(np.array(["0", "1"]), np.ones((2, 2), np.float32), np.array(labels)) for labels in ([0, 1], [1, 1])]
-    assert given[0].aligned(given[0]) is not None
-    with pytest.raises(ValueError, match="the labels of the examples differ"):
-        given[0].aligned(given[1])
-
-
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [

@@ -110,49 +110,33 @@ def test_the_state_says_what_ran(saved):
     assert state["versions"]["torch"] == torch.__version__
 
 
-@pytest.fixture(scope="module")
-def found_faults(tmp_path_factory):
-    directory, result = tmp_path_factory.mktemp("faults"), tmp_path_factory.mktemp("result")
-    return processes.run(2, faults, directory, scratch=result)
-
-
-def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_faults):
+def test_saves_and_loads_that_fail(tmp_path):
+    found = processes.run(2, faults, tmp_path / "faults", scratch=tmp_path)
+    # A save that fails on one rank fails on all and leaves nothing.
     left = ["step-00000002"]
-    assert found_faults["rank 1 full"] == ("rank 1: [Errno 28] No space left on device", left)
-    message, listing = found_faults["not shared"]
+    assert found["rank 1 full"] == ("rank 1: [Errno 28] No space left on device", left)
+    message, listing = found["not shared"]
     assert message.startswith("rank 1: ")
     assert message.endswith("the nodes must share the output directory")
     assert listing == left
-
-
-def test_a_save_waits_in_no_collective_of_the_device(found_faults):
-    # They wait for the device, and break off after ten minutes, which a slow disk may take.
-    assert found_faults["collectives of the engine"] == 0
-
-
-def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults):
-    assert found_faults["late"] < 1e-5
-    assert found_faults["given up"] == (True, False), "it is given up once the thread has ended"
-
-
-def test_damage_is_passed_over_and_said(found_faults):
+    # Collectives of the device wait for it, and break off after ten minutes, which a slow disk may take.
+    assert found["collectives of the engine"] == 0
+    assert found["late"] < 1e-5, "a save in the background holds the weights of its beginning"
+    assert found["given up"] == (True, False), "it is given up once the thread has ended"
+    # Damage is passed over and said.
     fourth = "step-00000004 is damaged (the content of rank-00001.safetensors has changed)"
-    third = "step-00000003 is damaged (manifest.json "
-    assert found_faults["nothing there"] is None
-    assert found_faults["same step again"] == ({"number": 4}, 4, [])
-    assert found_faults["bit flipped"] == ({"number": 2}, 3, [f"checkpoint {fourth}; continuing from step-00000003"])
-    state, step, lines = found_faults["manifest too"]
+    assert found["nothing there"] is None
+    assert found["same step again"] == ({"number": 4}, 4, [])
+    assert found["bit flipped"] == ({"number": 2}, 3, [f"checkpoint {fourth}; continuing from step-00000003"])
+    state, step, lines = found["manifest too"]
     assert (state, step) == ({"number": 1}, 2)
     assert lines[0] == f"checkpoint {fourth}; continuing from step-00000002"
-    assert lines[1].startswith(f"checkpoint {third}")
-    assert found_faults["weights"] < 1e-5
-    message, step, _ = found_faults["all damaged"]
+    assert lines[1].startswith("checkpoint step-00000003 is damaged (manifest.json ")
+    assert found["weights"] < 1e-5
+    message, step, _ = found["all damaged"]
     assert "no checkpoint in" in message
     assert "step-00000002 is damaged (the content of state.json has changed)" in message
-
-
-def test_a_checkpoint_of_another_model_is_refused(found_faults):
-    message, step, lines = found_faults["another model"]
+    message, step, lines = found["another model"]
     assert "is of another model: another is absent there and (1,) here" in message
     assert (step, lines) == (0, [])
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data import rng, sampler
+from pipeline.data import sampler
 from tests.pipeline.data import plain_batches
 
 
@@ -31,14 +31,3 @@ def test_any_ranks_and_micro_batches_cover_a_batch_once(batch, micro, world, ste
     lengths = [len(part) for part in parts]
     assert lengths == sorted(lengths, reverse=True), "the last ones are short or empty"
     assert max(lengths) <= micro
-
-
-def test_every_part_of_the_key_gives_a_stream_of_its_own():
-    keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]  # seed, epoch, index
-    streams = [
-        tuple(rng.random_uint64(seed, purpose, epoch, index, 4).tolist())
-        for purpose in rng.Purpose
-        for seed, epoch, index in keys
-    ]
-    words = [word for stream in streams for word in stream]
-    assert len(set(words)) == len(words), "two streams share numbers"

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -151,28 +150,13 @@ def held_out(export: Path, eval_data: Path) -> float:
     return float(mlm / predictions)
 
 
-class Trained(NamedTuple):
-    """The losses of both implementations, and the directory of their models."""
-
-    ours: Losses
-    theirs: Losses
-    folder: Path
-
-
-@pytest.fixture(scope="module")
-def trained(corpus, tmp_path_factory):
+def test_every_step_has_the_same_losses_and_the_models_learn_and_end_equal(corpus, tmp_path):
     torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("independent")
-    return Trained(train_this(corpus.train, folder), train_reference(corpus.train, folder / "reference"), folder)
-
-
-def test_every_step_has_the_same_losses(trained):
-    assert len(trained.ours) == STEPS
-    np.testing.assert_allclose(trained.ours, trained.theirs, rtol=0, atol=TOLERANCE)
-
-
-def test_the_models_learned_and_end_equal(trained, corpus):
-    mlm = [loss for loss, _ in trained.theirs]
+    ours = train_this(corpus.train, tmp_path)
+    theirs = train_reference(corpus.train, tmp_path / "reference")
+    assert len(ours) == STEPS
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+    mlm = [loss for loss, _ in theirs]
     assert sum(mlm[-5:]) < sum(mlm[:5]) - 1.0  # otherwise equal losses would say little
-    ours, theirs = (held_out(trained.folder / name, corpus.held_out) for name in ("run/export", "reference"))
-    assert ours == pytest.approx(theirs, abs=TOLERANCE)
+    own, other = (held_out(tmp_path / name, corpus.held_out) for name in ("run/export", "reference"))
+    assert own == pytest.approx(other, abs=TOLERANCE)

@@ -102,25 +102,17 @@ def test_another_batch_is_named_by_its_own_message():
     assert length_of(earlier(40, 40), None, 16, None) == 40
 
 
-@pytest.fixture(scope="module")
-def lengthened(corpus, tmp_path_factory):
-    """The two runs of `lengthen` and what each command printed."""
-    folder = tmp_path_factory.mktemp("lengthened")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    init = trained_models.publish(trained_models.albert(corpus.vocabulary), folder / "albert", corpus.vocabulary)
+@pytest.mark.slow
+def test_a_longer_run_goes_on_and_a_stop_changes_nothing(corpus, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    init = trained_models.publish(trained_models.albert(corpus.vocabulary), tmp_path / "albert", corpus.vocabulary)
     command = [
         "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--eval-batches", "2",
-        "--deepspeed_config", str(folder / "config.json"), "--log-interval", "1", "--save-interval", "2",
+        "--deepspeed_config", str(tmp_path / "config.json"), "--log-interval", "1", "--save-interval", "2",
         "--eval-interval", "100", "--precision", "fp32", "--keep-checkpoints", "20",
     ]  # fmt: skip
-    output, undisturbed = folder / "run", folder / "undisturbed"
-    ended = processes.run(1, lengthen, command, init, output, undisturbed, scratch=folder)
-    return output, undisturbed, ended
-
-
-@pytest.mark.slow
-def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
-    output, undisturbed, ended = lengthened
+    output, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
+    ended = processes.run(1, lengthen, command, init, output, undisturbed, scratch=tmp_path)
     assert {name: end.status for name, end in ended.items()} == {
         "first": 0, "again": 0, "stopped": 75, "resumed": 0, "undisturbed": 0,
     }, {name: end.stderr for name, end in ended.items()}  # fmt: skip

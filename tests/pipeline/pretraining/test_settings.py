@@ -1,6 +1,5 @@
 """Settings from command line, JSON and data; and the message of every mistake."""
 
-import dataclasses
 import fcntl
 import json
 import sys
@@ -16,7 +15,6 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import Hardware
 from pipeline.pretraining.pretrain_settings import architecture, make_task
 from pipeline.settings import pretrain_flags
-from pipeline.settings.declare import to_yaml
 from tests.pipeline.conftest import run
 from tests.pipeline.pretraining.command_lines import CONFIG, GPU, line, resolve, resolve_flags
 from tests.pipeline.records import write
@@ -135,7 +133,7 @@ MANY_FLAGS = {
 }  # fmt: skip
 
 
-def test_what_decides_the_results_may_not_change(words):
+def test_what_decides_the_results_may_not_change(words, second):
     found = resolve(words | MANY_FLAGS)
     output = found.flags.output
     write(output, found)
@@ -152,23 +150,10 @@ def test_what_decides_the_results_may_not_change(words):
         other = resolve(words | MANY_FLAGS | {flag: value})
         with pytest.raises(UserError, match=message):
             run_directory.check_same_settings(other)
-
-
-def test_the_file_that_a_run_writes_starts_the_same_run(words, tmp_path):
-    found = resolve(words | MANY_FLAGS)
-    (tmp_path / "config.yaml").write_text(to_yaml(found.flags))
-    again = resolve_flags(pretrain_flags.parse(["--config", str(tmp_path / "config.yaml")]))
-    assert dataclasses.replace(again, flags=found.flags) == found
-    assert to_yaml(again.flags) == to_yaml(found.flags)
-
-
-def test_other_data_for_a_run_is_refused(words, second):
-    found = resolve(words)
-    write(found.flags.output, found)
     manifest = second / "manifest.json"
     manifest.write_text(manifest.read_text() + "\n")  # another digest
     with pytest.raises(UserError, match=r"a run with other settings \(data_digests: "):
-        run_directory.check_same_settings(resolve(words | {"--data": str(second)}))
+        run_directory.check_same_settings(resolve(words | MANY_FLAGS | {"--data": str(second)}))
 
 
 def test_an_output_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path):

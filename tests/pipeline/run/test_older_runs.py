@@ -42,17 +42,6 @@ def test_an_older_run_goes_on_as_its_own_version_would(place):
     assert (written["format"], written["flags"]["seed"]) == (FORMAT, 3)
 
 
-def test_an_older_run_with_other_settings_is_refused(place):
-    before = (place / "pretrained" / "settings.json").read_bytes()
-    for flags, message in (
-        (["--seed", "4"], "seed: 3 -> 4"),
-        (["--mask-probability", "0.2"], "masking.mask_probability: 0.15 -> 0.2"),
-        (["--model-args", "hidden_act=gelu"], "model.hidden_act: gelu_new -> gelu"),
-    ):
-        assert message in train_on(place, *flags, status=2)
-    assert (place / "pretrained" / "settings.json").read_bytes() == before
-
-
 def test_older_runs_and_exports_are_opened(place):
     model = load_run(place / "pretrained")
     exported = huggingface.load(place / "pretrained" / "export")
@@ -82,9 +71,3 @@ def test_an_older_run_is_fine_tuned_and_its_fine_tuning_is_resumed(place):
     (place / "tuned" / "done").unlink()
     assert "resuming from step 2" in run(*finetune, place / "tuned").stdout
     assert (place / "tuned" / "logits" / "dev.npz").exists()
-
-
-def test_an_unknown_format_is_one_line(place):
-    path = place / "pretrained" / "settings.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT + 1}))
-    assert f"has format {FORMAT + 1}, and this program reads 4 to {FORMAT}" in train_on(place, status=2)

@@ -1,6 +1,5 @@
 """Metrics against scikit-learn, and by hand; their intervals against scipy's."""
 
-import dataclasses
 import warnings
 
 import numpy as np
@@ -56,16 +55,6 @@ def test_constant_values_have_no_correlation():
         assert compute("stsb", [2.0 + 1e-15, 2.0, 2.0], [1, 2, 3])["pearson"] == 0.0
         assert compute("stsb", [2.0], [1.0]) == {"pearson": 0.0, "spearman": 0.0}
         assert compute("cola", [1, 1, 1], [1, 0, 1])["matthews"] == 0.0
-
-
-def test_race_by_level():
-    levels = ["middle", "high", "middle", "high", "high"]
-    labels, predictions = np.array([0, 1, 2, 0, 0]), np.array([0, 1, 2, 3, 0])
-    found = Logits(np.arange(5).astype(str), np.eye(4)[predictions], labels, np.array(levels))
-    wanted = {"accuracy": 4 / 5, "middle": 1.0, "high": 2 / 3}
-    assert TASKS["race"].kind.metrics(TASKS["race"], found) == pytest.approx(wanted)
-    unknown = dataclasses.replace(found, levels=np.array([""] * 5))
-    assert TASKS["race"].kind.metrics(TASKS["race"], unknown) == {"accuracy": 4 / 5}
 
 
 @pytest.mark.parametrize(

@@ -114,30 +114,18 @@ WHOLE, IN_SIX = (Run(f"reading {micro}", 1, micro) for micro in (12, 2))
 TRACED = 3  # stage 3 learns the order of the layers in the first steps, and compares it between the ranks
 
 
-@pytest.fixture(scope="module")
-def waits(corpus, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("waits")
+def test_only_deepspeed_s_checks_of_a_step_read_values_and_nothing_synchronises_the_device(corpus, tmp_path):
     runs = [*STAGES, WHOLE, IN_SIX]
-    found = processes.run(1, count_waits, [run.command(corpus, folder) for run in runs], scratch=folder)
-    return dict(zip((run.name for run in runs), found))
-
-
-@pytest.mark.parametrize("run", STAGES, ids=lambda run: run.name)
-def test_only_deepspeed_s_checks_of_a_step_read_values(waits, run):
-    steps = waits[run.name].reads
-    assert len(steps) == LONG
-    for step, reads in enumerate(steps[TRACED if run.stage == 3 else 0 :]):
-        # LAMB's first update is compared with a plain one.
-        allowed = ("deepspeed/", *(("pipeline/engine/layout_check.py",) if step == 0 else ()))
-        assert all(name.startswith(allowed) for name in reads)
-
-
-@pytest.mark.parametrize("run", [*STAGES, WHOLE, IN_SIX], ids=lambda run: run.name)
-def test_nothing_synchronises_the_device(waits, run):
-    assert waits[run.name].synchronisations == 0
-
-
-def test_micro_steps_read_no_values(waits):
-    """The number of values that a step reads from the device does not grow with its micro-steps."""
+    counted = processes.run(1, count_waits, [run.command(corpus, tmp_path) for run in runs], scratch=tmp_path)
+    waits = dict(zip((run.name for run in runs), counted))
+    assert {name: found.synchronisations for name, found in waits.items()} == dict.fromkeys(waits, 0)
+    for run in STAGES:
+        steps = waits[run.name].reads
+        assert len(steps) == LONG
+        for step, reads in enumerate(steps[TRACED if run.stage == 3 else 0 :]):
+            # LAMB's first update is compared with a plain one.
+            allowed = ("deepspeed/", *(("pipeline/engine/layout_check.py",) if step == 0 else ()))
+            assert all(name.startswith(allowed) for name in reads), (run.name, step, reads)
+    # The number of values that a step reads from the device does not grow with its micro-steps.
     assert len(waits[WHOLE.name].reads) == STEPS
     assert waits[IN_SIX.name].reads == waits[WHOLE.name].reads
