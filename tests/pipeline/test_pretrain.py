@@ -85,8 +85,12 @@ def test_a_run_leaves_what_it_promises(finished):
     training = [record for record in outcome(output)[0] if record["split"] == "train"]
     assert [record["step"] for record in training] == list(range(4, 41, 4))
     assert training[-1]["samples"] == 640
-    for name in ("loss", "mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy", "learning_rate", "grad_norm"):
-        assert name in training[-1]
+    recorded = (output / "metrics.jsonl").read_text()
+    for name in (
+        *("loss", "mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy", "learning_rate", "grad_norm", "trust_ratios"),
+        *("mlm_accuracy_low", "sop_accuracy_high", "tokens_per_second", "data_wait_share", "peak_memory_gb"),
+    ):
+        assert f'"{name}": ' in recorded
     assert training[-1]["loss"] < training[0]["loss"]
     # 5 steps lie behind the one that made the last update: 1 - 39/40 of the peak.
     assert training[-1]["learning_rate"] == pytest.approx(0.02 / 40)

@@ -42,15 +42,7 @@ def test_a_command_says_what_it_prints_and_how_it_ended(capfd):
         run("print('rank 1 is lost'); raise SystemExit(69)")
 
 
-@pytest.fixture
-def interruptible():
-    """A job in the background ignores the signal."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_an_interrupt_waits_for_the_command_to_save(capfd, interruptible):
+def test_an_interrupt_waits_for_the_command_to_save(capfd):
     with pytest.raises(KeyboardInterrupt):
         # It interrupts its caller alone, and gets one interrupt back. Python may sleep through a signal that comes just
         # before it waits for output; the next one wakes it.
@@ -62,7 +54,7 @@ def test_an_interrupt_waits_for_the_command_to_save(capfd, interruptible):
     assert capfd.readouterr().out == "saved\n"
 
 
-def test_an_interrupt_while_the_command_starts_reaches_it(capfd, monkeypatch, interruptible):
+def test_an_interrupt_while_the_command_starts_reaches_it(capfd, monkeypatch):
     start, started = subprocess.Popen.__init__, []
 
     def start_interrupted(self, *arguments, **words):
@@ -123,13 +115,10 @@ def test_a_wrong_flag_of_any_job_is_found_before_the_first(tmp_path, flags, mess
     assert not (tmp_path / "data").exists()
 
 
-def test_a_config_may_be_a_dictionary():
+def test_a_config_may_be_a_dictionary_and_wrong_arguments_are_one_line(corpus, tmp_path):
     with api._as_file({"train_batch_size": 8}) as path:
         assert json.loads(path.read_text()) == {"train_batch_size": 8}
     assert not path.exists()
-
-
-def test_wrong_arguments_are_one_line(corpus, tmp_path):
     for name, value in (("layout", "rows"), ("objective", "nps")):
         with pytest.raises(albert.UserError, match=f"^{name} is '{value}'; give one of "):
             albert.Shards(corpus.train, **{name: value})

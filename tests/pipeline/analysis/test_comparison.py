@@ -83,7 +83,7 @@ def test_predictions_without_labels_are_not_compared(tmp_path, refusal):
     assert "labelled" in refusal(evaluate.main, "compare", "--runs", run)
 
 
-def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
+def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named_and_they_are_in_order(tmp_path):
     seeds = {"seeds": [0, 1], "median": {"dev": {"accuracy": 0.5}}, "spread": {}}
     many = made_runs.finetuning(tmp_path / "many", "rte", "x", {}, **seeds)
     made_runs.finetuning(many / "seed-0", "rte", "x", {"dev": {"accuracy": 0.4}})
@@ -92,12 +92,9 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
     assert (summary.directory, other.directory) == (many, within)
     assert summary.results.scores == {"dev": {"accuracy": 0.5}}
     assert [run.directory for run in comparison.find_runs([many / "seed-0"])] == [many / "seed-0"]
-
-
-def test_seeds_are_in_the_order_of_their_numbers(tmp_path):
-    for seed in (9, 10, 11):
-        (tmp_path / f"seed-{seed}" / "logits").mkdir(parents=True)
-    assert [path.name for path in comparison.member_directories(tmp_path)] == ["seed-9", "seed-10", "seed-11"]
+    for seed in (9, 10):
+        (many / f"seed-{seed}" / "logits").mkdir(parents=True)
+    assert [path.name for path in comparison.member_directories(many)] == ["seed-9", "seed-10"]
 
 
 @pytest.mark.parametrize(

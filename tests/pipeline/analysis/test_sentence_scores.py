@@ -118,19 +118,17 @@ def test_nothing_is_computed_twice_or_read_by_the_host(small, monkeypatch):
     assert sum(predicted) == sum(len(loop.tokenizer(text)["input_ids"]) - 2 for text in set(SENTENCES))
 
 
-def test_a_sentence_without_a_token_and_no_sentence(small):
-    predictor, _ = small
-    with pytest.raises(UserError, match="the sentence '\u0301' has no token; correct it, or remove its pair"):
-        score_sentences(predictor.model, predictor.vocabulary, ["Sara", "\u0301"], "plain")
-    assert score_sentences(predictor.model, predictor.vocabulary, [], "plain").shape == (0,)
-
-
-def test_the_longest_sentence(small):
+def test_the_longest_sentence_one_without_a_token_and_no_sentence(small):
     """One that fills all positions is scored, and one more token is too many."""
     predictor, loop = small
     by_length = {len(loop.tokenizer(text)["input_ids"]): text for text in ("sara" + ("☃b" * 40)[:n] for n in range(80))}
     text, longer = by_length[64], next(text for length, text in sorted(by_length.items()) if length > 64)
     expected = pytest.approx([loop.score(text, "plain")], abs=1e-4)
     assert score_sentences(predictor.model, predictor.vocabulary, [text], "plain") == expected
-    with pytest.raises(UserError, match="tokens, and the model 64 positions; shorten it, or remove its pair"):
-        score_sentences(predictor.model, predictor.vocabulary, [longer], "plain")
+    for sentence, message in (
+        (longer, "tokens, and the model 64 positions; shorten it, or remove its pair"),
+        ("\u0301", "the sentence '\u0301' has no token; correct it, or remove its pair"),
+    ):
+        with pytest.raises(UserError, match=message):
+            score_sentences(predictor.model, predictor.vocabulary, ["Sara", sentence], "plain")
+    assert score_sentences(predictor.model, predictor.vocabulary, [], "plain").shape == (0,)

@@ -2,8 +2,6 @@
 
 import signal
 import time
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -41,20 +39,14 @@ SETUPS = [
 ]
 
 
-class Saved(NamedTuple):
-    """Checkpoints, a directory for each setup; each setup's run without and with an interruption; and the weights
-    of another run, LAST steps long."""
-
-    directory: Path
-    outcomes: list[tuple[Any, Any]]
-    long: dict[str, dict[str, Tensor]]
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Two ranks save at step SAVED_AT, each setup into a directory of its own, and go on."""
+    """Two ranks save at step SAVED_AT, each setup into a directory of its own, and go on.
+
+    The directory; each setup's run without and with an interruption; the weights of another run, LAST steps long.
+    """
     directory = tmp_path_factory.mktemp("saved")
-    return Saved(directory, *processes.run(2, stop_and_go_on, directory, SETUPS, LAST, scratch=directory))
+    return directory, *processes.run(2, stop_and_go_on, directory, SETUPS, LAST, scratch=directory)
 
 
 def same_bits(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, Tensor]]) -> bool:
@@ -62,7 +54,7 @@ def same_bits(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, T
 
 
 def test_a_resume_on_the_same_ranks_is_bitwise(saved):
-    for setup, (straight, resumed) in zip(SETUPS, saved.outcomes):
+    for setup, (straight, resumed) in zip(SETUPS, saved[1]):
         assert resumed[0] == straight[0], setup
         assert same_bits(resumed[1], straight[1]), setup
         assert resumed[2] == straight[2], setup
@@ -80,7 +72,7 @@ ON = {
 
 @pytest.mark.parametrize("world", ON)
 def test_any_checkpoint_goes_on_anywhere(world, saved, tmp_path):
-    directory, outcomes = saved.directory, saved.outcomes
+    directory, outcomes, _ = saved
     work = [(directory / SETUPS[source].folder, SETUPS[target]) for source, target in ON[world]]
     loads = processes.run(world, load_each, work, scratch=tmp_path)
     for (source, target), load in zip(ON[world], loads):
@@ -99,7 +91,7 @@ def test_any_checkpoint_goes_on_anywhere(world, saved, tmp_path):
 
 
 def test_the_state_says_what_ran(saved):
-    tag = find_latest(saved.directory / Setup(3, "bf16").folder, content=True)
+    tag = find_latest(saved[0] / Setup(3, "bf16").folder, content=True)
     assert tag is not None
     assert tag.name == f"step-{SAVED_AT:08d}"
     state = read_state(tag)
@@ -159,6 +151,6 @@ def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved, t
         kept = 3 if point == "the retention" else 2
         assert len(tags(directory)) == kept, point
     resumed = processes.run(2, save_after_each_step, directory, LAST, scratch=tmp_path)
-    assert same_bits(resumed, saved.long)
+    assert same_bits(resumed, saved[2])
     assert tags(directory)[0].name == tag_name(LAST)
     assert len(tags(directory)) == 2

@@ -1,7 +1,5 @@
 """Which checkpoints remain."""
 
-from pathlib import Path
-
 from pipeline.checkpoint.retention import clean_up_interrupted, find_best, prune, tag_name, tags
 from tests.pipeline.checkpoint.test_files import flip, make
 
@@ -55,19 +53,14 @@ def test_what_a_kill_leaves_while_safetensors_writes_is_deleted(tmp_path):
     assert not left.exists()
 
 
-def move_and_link(path: Path, archive: Path) -> list[Path]:
-    """Moves a directory into the archive and leaves a link. Returns the files that are in the archive."""
-    archive.mkdir(exist_ok=True)
-    path.rename(archive / path.name)
-    path.symlink_to(archive / path.name)
-    return sorted(archive.rglob("*"))
-
-
 def test_a_checkpoint_that_was_moved_and_linked_stays_where_it_is(tmp_path):
     run, archive = tmp_path / "checkpoints", tmp_path / "archive"
     for step in range(1, 6):
         make(run, step)
-    there = move_and_link(run / tag_name(2), archive)
+    archive.mkdir()
+    (run / tag_name(2)).rename(archive / tag_name(2))
+    (run / tag_name(2)).symlink_to(archive / tag_name(2))
+    there = sorted(archive.rglob("*"))
     prune(run, 1, run / tag_name(5))
     assert [tag.name[-1] for tag in tags(run)] == ["5", "2"], "the others are deleted all the same"
     make(run, 2)  # which takes the place of the link

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,28 +34,18 @@ class Case:
         return training.config(self.stage, self.precision, world, self.accumulation, **extra)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Whole tensors after STEPS steps: fp32 state of the optimizer, and what the model computes with."""
-
-    weight: dict[str, Tensor]
-    exp_avg: dict[str, Tensor]
-    model: dict[str, Tensor]
-    trust_ratios: dict[str, float]
-
-
-def train_all(cases: list[Case]) -> dict[Case, Outcome]:
+def train_all(cases: list[Case]) -> dict[Case, Any]:
     """The outcome of each case."""
     outcomes = {}
     for case in cases:
         engine = training.make_engine(case.settings(torch.distributed.get_world_size()), attach=case.attached)
         training.train(engine, 0, STEPS)
         lamb = engine.basic_optimizer
-        outcomes[case] = Outcome(
-            training.full(engine),
-            training.full(engine, "exp_avg"),
-            training.model_weights(engine),
-            dict(zip(lamb.tensor_names, lamb.last_trust_ratios.tolist())),
+        outcomes[case] = SimpleNamespace(
+            weight=training.full(engine),
+            exp_avg=training.full(engine, "exp_avg"),
+            model=training.model_weights(engine),  # what the model computes with
+            trust_ratios=dict(zip(lamb.tensor_names, lamb.last_trust_ratios.tolist())),
         )
         training.close(engine)
     return outcomes

@@ -7,7 +7,8 @@ import pytest
 
 from pipeline import finetune
 from tests.pipeline.conftest import run
-from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results, words
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, results, words
+from tests.pipeline.outcome import records
 
 pytestmark = pytest.mark.slow
 

@@ -80,10 +80,7 @@ def test_labels_are_those_of_their_numbers_and_a_published_classifier_may_read_p
     config = json.loads((place / "config.json").read_text())
     sorted_as_texts = config | {"id2label": dict(sorted(labels.items()))}  # 10 before 2
     (place / "config.json").write_text(json.dumps(sorted_as_texts))
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(place).eval()
-    tokens = transformers.AutoTokenizer.from_pretrained(place)("abc de", "bad", return_tensors="pt")
-    with torch.no_grad():
-        best = int(model(**tokens).logits.argmax())
+    best = int(logits_of(place, "SequenceClassification", "abc de", "bad").argmax())
     found = open_predictor(place).predict([("abc de", "bad"), {"text": "abc de", "text_pair": "bad"}])
     assert [each["prediction"] for each in found] == [f"label {best}"] * 2
     with pytest.raises(UserError, match="has 3 texts, and the task 1; give as many"):

@@ -15,7 +15,8 @@ from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.conftest import await_step
-from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results, start_ranks, words
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, results, start_ranks, words
+from tests.pipeline.outcome import records
 
 pytestmark = pytest.mark.slow
 

@@ -19,13 +19,7 @@ from tests.pipeline.workers.runs import Ended, run_each, run_one
 def lengthen(command: list[str], init: Path, output: Path, undisturbed: Path) -> dict[str, Ended]:
     """Trains 4 steps, then to 10 steps: stopped after step 6 and resumed in `output`, without a stop in `undisturbed`.
 
-    After the first start the directory of the initial model is gone.
-
-    Args:
-        command: of pipeline.pretrain, without --steps, --init and --output.
-        init: directory for --init.
-        output: of the stopped run.
-        undisturbed: of the other run.
+    After the first start the directory of the initial model is gone. command: without --steps, --init and --output.
     """
 
     def words(steps: int, place: Path = output) -> list[str]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import deepspeed
@@ -31,16 +31,12 @@ pytestmark = pytest.mark.slow
 PACKAGES = tuple(str(Path(package.__file__ or "").parent) + os.sep for package in (deepspeed, pipeline))
 
 
-class Waits(NamedTuple):
-    """What made the host wait in one run."""
+def count_waits(commands: list[list[str]]) -> list[tuple[list[Counter[str]], int]]:
+    """What made the host wait in each run of pipeline.pretrain.
 
-    # for each step, how often each function read a value of a tensor, without logging, evaluating and saving
-    reads: list[Counter[str]]
-    synchronisations: int  # calls of the accelerator's `synchronize` until training has ended
-
-
-def count_waits(commands: list[list[str]]) -> list[Waits]:
-    """The waits of each run of pipeline.pretrain."""
+    For each step, how often each function read a value of a tensor, without logging, evaluating and saving; and the
+    calls of the accelerator's `synchronize` until training has ended.
+    """
     claim_fp16()
     return [_count(command) for command in commands]
 
@@ -64,11 +60,11 @@ class _Counting(Callback):
         self.synchronisations = get_accelerator().synchronize.call_count  # before the engine is destroyed
 
 
-def _count(command: list[str]) -> Waits:
+def _count(command: list[str]) -> tuple[list[Counter[str]], int]:
     counting = _Counting()
     with mock.patch.object(get_accelerator(), "synchronize"):
         run_watched(command, counting)
-    return Waits(counting.steps, counting.synchronisations)
+    return counting.steps, counting.synchronisations
 
 
 @contextmanager
@@ -116,16 +112,15 @@ TRACED = 3  # stage 3 learns the order of the layers in the first steps, and com
 
 def test_only_deepspeed_s_checks_of_a_step_read_values_and_nothing_synchronises_the_device(corpus, tmp_path):
     runs = [*STAGES, WHOLE, IN_SIX]
-    counted = processes.run(1, count_waits, [run.command(corpus, tmp_path) for run in runs], scratch=tmp_path)
-    waits = dict(zip((run.name for run in runs), counted))
-    assert {name: found.synchronisations for name, found in waits.items()} == dict.fromkeys(waits, 0)
-    for run in STAGES:
-        steps = waits[run.name].reads
+    waits = processes.run(1, count_waits, [run.command(corpus, tmp_path) for run in runs], scratch=tmp_path)
+    assert [synchronisations for _, synchronisations in waits] == [0] * len(runs)
+    for run, (steps, _) in zip(STAGES, waits):
         assert len(steps) == LONG
         for step, reads in enumerate(steps[TRACED if run.stage == 3 else 0 :]):
             # LAMB's first update is compared with a plain one.
             allowed = ("deepspeed/", *(("pipeline/engine/layout_check.py",) if step == 0 else ()))
             assert all(name.startswith(allowed) for name in reads), (run.name, step, reads)
     # The number of values that a step reads from the device does not grow with its micro-steps.
-    assert len(waits[WHOLE.name].reads) == STEPS
-    assert waits[IN_SIX.name].reads == waits[WHOLE.name].reads
+    (whole, _), (in_six, _) = waits[len(STAGES) :]
+    assert len(whole) == STEPS
+    assert in_six == whole

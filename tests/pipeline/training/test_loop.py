@@ -21,7 +21,7 @@ from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
-from tests.pipeline.outcome import BY_THE_CLOCK
+from tests.pipeline import outcome
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.training.loop_runs import (
     ALIKE,
@@ -218,14 +218,9 @@ def test_a_full_disk_fails_saves_and_records_but_not_the_run(ended, folder, corp
     for step in (4, 6):
         assert f"checkpoint of step {step} failed, training goes on: rank 0: " in end.stdout
     assert end.stdout.count("training goes on") == 2
-    undisturbed = records(folder, run, "train"), records(folder, run, "eval")
-    found = [json.loads(line) for line in (place.parent / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    for split, wanted in zip(("train", "eval"), undisturbed):
-        assert [without_clock(r) for r in found if r["split"] == split] == [without_clock(r) for r in wanted]
-
-
-def without_clock(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in BY_THE_CLOCK}
+    found, wanted = outcome.records(place.parent), outcome.records(folder / run.directory)
+    for split in ("train", "eval"):
+        assert [r for r in found if r["split"] == split] == [r for r in wanted if r["split"] == split]
 
 
 def means(model: Any, source: Collator, epochs: list[int], rows: list[int], task: str) -> dict[str, float]:

@@ -1,10 +1,10 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import torch
@@ -15,28 +15,6 @@ from pipeline.training import trainer as trainer_module
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_run import Callback, Clock, Evaluation, TrainingFailed, TrainingRun, TrainState
 from tests.pipeline.training.test_run_end import TERM, LabelCounts, OtherRanks, stop_signals
-
-
-class Recorder(Callback):
-    """Writes down each moment."""
-
-    def __init__(self) -> None:
-        self.moments: list[str] = []
-
-    def on_step(self, step: int) -> None:
-        self.moments.append("step")
-
-    def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
-        self.moments.append(f"log {record['learning_rate']}")
-
-    def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
-        self.moments.append(f"tried {fraction}")
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        self.moments.append(f"evaluated {evaluation.score}")
-
-    def on_end(self) -> None:
-        self.moments.append("end")
 
 
 class MadeSaver:
@@ -74,7 +52,7 @@ class Made(NamedTuple):
     """A trainer whose parts are stand-ins."""
 
     trainer: Trainer
-    recorder: Recorder
+    callback: Any  # notes its calls
     saves: MadeSaver
     phases: list[str]  # with the step that a watcher reads; of several alike in a row only one
     losses: list[float]
@@ -120,7 +98,7 @@ def make(monkeypatch):
             try_evaluation=lambda engine: (Evaluation({"loss": 1.0}, 0.5, "loss"), 0.25),
             evaluate=lambda engine, wrap: Evaluation({"loss": 1.0}, 0.5, "loss"),
         )
-        recorder, phases = Recorder(), list[str]()
+        callback, phases = mock.Mock(spec=Callback), list[str]()
         enter = run.enter
 
         def note(phase, micro_step=0):
@@ -128,12 +106,17 @@ def make(monkeypatch):
             phases.extend({f"{phase} {get_progress().step}"} - set(phases[-1:]))
 
         monkeypatch.setattr(run, "enter", note)
-        made = Trainer(run, task, stop_signals(received), [recorder])
-        return Made(made, recorder, made.saver, phases, losses)
+        made = Trainer(run, task, stop_signals(received), [callback])
+        return Made(made, callback, made.saver, phases, losses)
 
     get_progress().start_run()
     yield make_trainer
     get_progress().start_run()
+
+
+def called(callback):
+    """The names of the moments that a callback has seen."""
+    return [name for name, *_ in callback.method_calls]
 
 
 def test_the_moments_and_phases_of_a_run(make):
@@ -142,7 +125,7 @@ def test_the_moments_and_phases_of_a_run(make):
     The agreement on step 6 is begun within step 5, and the one on step 7 after the save. What comes before any step
     belongs to none.
     """
-    trainer, recorder, saves, phases, _ = make(step=4)
+    trainer, callback, saves, phases, _ = make(step=4)
     assert trainer.train() is None
     computes = "forward backward optimizer"
     assert phases == [
@@ -152,21 +135,22 @@ def test_the_moments_and_phases_of_a_run(make):
         "data 7", "agreement 7", "save 6",
         *(f"{phase} 7" for phase in f"{computes} {computes} logging evaluation save".split()),
     ]  # fmt: skip
-    assert recorder.moments == ["tried 0.25", "step", "step", "step", "log 0.6", "evaluated 0.5", "end"]
+    assert called(callback) == [
+        *("on_trial", "on_step", "on_step", "on_save", "on_checkpoint", "on_step", "on_log", "on_evaluation"),
+        *("on_save", "on_checkpoint", "on_end"),
+    ]
+    assert callback.on_trial.call_args.args[1] == 0.25
+    assert callback.on_log.call_args.args[0]["learning_rate"] == 0.6
+    assert callback.on_evaluation.call_args.args[0].score == 0.5
     assert saves.made == [(6, False), (7, True)]
     assert trainer.run.state.finished
 
 
 def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make):
     """All ranks know of the signal after step 2. The loss of that step is not finite, and that of step 3 is."""
-    trainer, _, saves, _, losses = make(evaluates=False)
+    trainer, callback, saves, _, losses = make(evaluates=False)
     losses[:] = [0.0, 0.0, math.nan]  # two of a step
-    monkeypatched = trainer.signals
-
-    def receive(step):
-        monkeypatched.received = TERM
-
-    trainer.callbacks[0].on_step = receive
+    callback.on_step.side_effect = lambda step: setattr(trainer.signals, "received", TERM)
     assert trainer.train() == TERM
     assert saves.made == [(3, True)]
 
@@ -194,10 +178,10 @@ def test_a_stop_does_not_save_the_same_step_again(make):
 
 def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make):
     """As one that was killed before its export."""
-    trainer, recorder, saves, phases, _ = make(step=5)
+    trainer, callback, saves, phases, _ = make(step=5)
     trainer.run.state.finished = True
     assert trainer.train() is None
-    assert (recorder.moments, phases, saves.made) == (["end"], [], [])
+    assert (called(callback), phases, saves.made) == (["on_end"], [], [])
 
 
 def test_a_trial_without_a_finite_number_ends_the_run(make):

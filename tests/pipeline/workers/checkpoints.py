@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -93,18 +94,7 @@ def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[lis
     return outcomes, everything(engine)
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """What a load brought: the state right after it, and after the steps up to END."""
-
-    at_load: dict[str, dict[str, Tensor]]
-    counters: tuple[Any, ...]
-    at_end: dict[str, dict[str, Tensor]]
-    model_follows: bool
-    said: str
-
-
-def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
+def load_each(pairs: list[tuple[Path, Setup]]) -> list[Any]:
     """Loads the newest checkpoint of each directory into a fresh engine of the setup beside it."""
     found = []
     for directory, setup in pairs:
@@ -116,7 +106,8 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
         model = training.model_weights(engine)
         follows = all(torch.equal(model[name], master.to(dtype).float()) for name, master in at_load["weight"].items())
         training.train(engine, SAVED_AT, END)
-        found.append(Loaded(at_load, counts, everything(engine), follows, said.getvalue()))
+        made = {"at_load": at_load, "counters": counts, "at_end": everything(engine), "model_follows": follows}
+        found.append(SimpleNamespace(**made, said=said.getvalue()))
         training.close(engine)
     return found
 
