@@ -144,6 +144,7 @@ def test_what_decides_the_results_may_not_change(words, second):
         ("--eval-batches", "3", "eval_batches: "),
         ("--warmup-steps", "4", "warmup_steps: "),
         ("--model-args", "hidden_size=32", r"model\.hidden_size: 64 -> 32"),
+        ("--model-args", "hidden_act=gelu", r"model\.hidden_act: gelu_new -> gelu"),
         ("--mask-probability", "0.2", r"masking\.mask_probability: 0\.15 -> 0\.2"),
         ("--deterministic", None, "deterministic: False -> True"),
     ):
