@@ -70,11 +70,6 @@ def task_data(tmp_path):
     return tmp_path
 
 
-def arguments(root, table, *more):
-    words = [table, "--out", str(root / "out dir"), "--data-root", str(root / "tasks")]
-    return [*words, "--data", str(root / "train"), "--eval-data", str(root / "held_out"), *more]
-
-
 def test_the_script_runs_nothing_that_a_path_says(task_data, tmp_path):
     """bash runs it, with a `deepspeed` that only says its first words."""
     root = tmp_path / "a\ntouch ran\n#$(touch ran)`touch ran`'; touch ran"
@@ -119,4 +114,5 @@ def test_collect_makes_the_table(tmp_path, capsys):
 )
 def test_mistakes_are_one_line(task_data, refusal, more, message):
     table, *flags = [word.format(root=task_data) for word in more]
-    assert message in refusal(reproduce.main, *arguments(task_data, table, *flags))
+    words = [table, "--out", task_data / "out", "--data-root", task_data / "tasks", "--data", task_data / "train"]
+    assert message in refusal(reproduce.main, *words, "--eval-data", task_data / "held_out", *flags)

@@ -65,19 +65,13 @@ def collator(shards, objective="sop", seed=0, masking=PAPER):
     return Collator(shards, BatchShape.of(shards, masking=masking), CONTINUES, objective, seed, masking)
 
 
-def original(batch, index):
-    """Row `index` with the masked tokens put back."""
-    ids = batch.input_ids[index].copy()
-    used = batch.masked_labels[index] != IGNORED_LABEL
-    ids[batch.masked_positions[index][used]] = batch.masked_labels[index][used]
-    return ids
-
-
 def test_a_row_of_two_pairs_by_hand():
     shards = MemoryShards([make_row([([10], [11], [12], []), ([], [20], [], [])], document=0)], length=16)
     batch = collator(shards, objective="mlm").read([0], [0])
-    #                            [CLS]  a   a [SEP]  b [SEP] [CLS]  a [SEP] then padding
-    assert original(batch, 0).tolist() == [2, 10, 11, 3, 12, 3, 2, 20, 3] + [0] * 7
+    used = batch.masked_labels[0] != IGNORED_LABEL
+    batch.input_ids[0, batch.masked_positions[0][used]] = batch.masked_labels[0][used]  # the masked tokens, put back
+    #                                    [CLS]  a   a [SEP]  b [SEP] [CLS]  a [SEP] then padding
+    assert batch.input_ids[0].tolist() == [2, 10, 11, 3, 12, 3, 2, 20, 3] + [0] * 7
     assert batch.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0] + [0] * 7
     assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2] + [0] * 7
     assert batch.sequence_ids[0].tolist() == [0] * 6 + [1] * 3 + [-1] * 7

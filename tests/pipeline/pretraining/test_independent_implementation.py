@@ -80,11 +80,6 @@ class LiteralLamb:
             weight.grad = None
 
 
-def rate_at(step: int, warmup: int, steps: int) -> float:
-    """The learning rate of the paper's code: a line to 0 over all steps, which the warm-up replaces."""
-    return PEAK * step / warmup if step < warmup else PEAK * (1.0 - step / steps)
-
-
 def sums_of(model: nn.Module, collator: Collator, epochs: Sequence[int], rows: Sequence[int]) -> list[Tensor]:
     """MLM loss sum and count, sentence loss sum and count of packed rows, computed on one padded row for each pair."""
     batch = plain_batches.read(collator, epochs, rows)._asdict()
@@ -123,7 +118,9 @@ def train_reference(data: Path, out: Path) -> Losses:
         mlm, predictions, sop, pairs = sums_of(model, collator, epochs, rows)
         mlm, sop = mlm / predictions, sop / pairs.clamp(min=1)
         (mlm + sop).backward()
-        optimizer.step(rate_at(step, round(0.025 * STEPS), STEPS))
+        # The paper's code: a line to 0 over all steps, which the warm-up replaces.
+        warmup = round(0.025 * STEPS)
+        optimizer.step(PEAK * step / warmup if step < warmup else PEAK * (1.0 - step / STEPS))
         losses.append((mlm.item(), sop.item()))
     model.save_pretrained(out)
     return losses

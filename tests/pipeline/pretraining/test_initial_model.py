@@ -51,18 +51,14 @@ def fill(found):
     return model, fill_weights(model, found.weights, found.has_head)
 
 
-def first_batch(found):
-    found.open(SimpleNamespace(all_or_raise=lambda check: None))
-    batch = found.training.read(np.arange(4))
-    return type(batch)(*map(torch.from_numpy, batch))
-
-
 @pytest.mark.parametrize(("kind", "pickled"), [("albert", False), ("albert", True), ("bert", True)])
 def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tmp_path):
     reference = getattr(trained_models, kind)(corpus.vocabulary)
     found = start(trained_models.publish(reference, tmp_path / "published", corpus.vocabulary, pickled))
     assert found.settings.objective == {"albert": "sop", "bert": "nsp"}[kind]
-    batch = first_batch(found)
+    found.open(SimpleNamespace(all_or_raise=lambda check: None))
+    batch = found.training.read(np.arange(4))
+    batch = type(batch)(*map(torch.from_numpy, batch))
     model, kept = fill(found)
     assert kept == []
     with torch.no_grad():

@@ -1,9 +1,8 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,6 +13,7 @@ from pipeline.distributed.progress import get_progress
 from pipeline.training import trainer as trainer_module
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_run import Callback, Clock, Evaluation, TrainingFailed, TrainingRun, TrainState
+from tests.pipeline.records import pretrain_settings
 from tests.pipeline.training.test_run_end import TERM, LabelCounts, OtherRanks, stop_signals
 
 
@@ -41,26 +41,13 @@ class MadeSaver:
         pass
 
 
-class Engine(SimpleNamespace):
-    """Computes nothing. `step` may raise."""
-
-    def __call__(self, **inputs: Any) -> Any:
-        return torch.zeros(())
-
-
-class Made(NamedTuple):
-    """A trainer whose parts are stand-ins."""
-
-    trainer: Trainer
-    callback: Any  # notes its calls
-    saves: MadeSaver
-    phases: list[str]  # with the step that a watcher reads; of several alike in a row only one
-    losses: list[float]
-
-
 @pytest.fixture
 def make(monkeypatch):
-    """Makes a trainer of two micro-steps a step, whose data ends with the run."""
+    """Makes a trainer of two micro-steps a step, whose data ends with the run.
+
+    Beside it are its callback, which notes its calls, its saver, the phases with the step that a watcher reads, of
+    several alike in a row only one, and a list for the losses to come.
+    """
     metrics = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
     monkeypatch.setattr(trainer_module, "to_device", lambda *_: {})
     monkeypatch.setattr(trainer_module, "Saver", MadeSaver)
@@ -69,24 +56,10 @@ def make(monkeypatch):
     monkeypatch.setattr(trainer_module.schedule, "of_run", lambda settings: lambda number: number / 10)
 
     def make_trainer(step=0, steps=7, received=None, evaluates=True, **settings):
-        defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
-        defaults |= {"execution": SimpleNamespace(compile=False), "milestones": (), "scored_on": ""}
-        defaults |= {"starts_trained": False, "first_step": 0}
-        given = SimpleNamespace(
-            **(defaults | settings),
-            steps=steps,
-            engine=SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8),
-            flags=SimpleNamespace(output=Path(), seed=0, max_hours=None),
-            kept_checkpoints=1,
-        )
-        engine = Engine(
-            device="cpu",
-            backward=lambda loss: None,
-            step=lambda: None,
-            train=lambda: None,
-            optimizer=SimpleNamespace(param_groups=[{}]),
-            module=torch.nn.Identity(),
-        )
+        defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "accumulation_steps": 2}
+        given = pretrain_settings(**defaults | settings, steps=steps, kept_checkpoints=1)
+        engine = mock.Mock(device="cpu", module=torch.nn.Identity(), return_value=torch.zeros(()))
+        engine.optimizer.param_groups = [{}]
         run = TrainingRun(given, OtherRanks(), engine, TrainState(step=step), clock=Clock())
         losses = []  # of the steps to come; then 0
         task = SimpleNamespace(
@@ -107,7 +80,7 @@ def make(monkeypatch):
 
         monkeypatch.setattr(run, "enter", note)
         made = Trainer(run, task, stop_signals(received), [callback])
-        return Made(made, callback, made.saver, phases, losses)
+        return made, callback, made.saver, phases, losses
 
     get_progress().start_run()
     yield make_trainer

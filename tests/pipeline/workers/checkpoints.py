@@ -131,10 +131,6 @@ def failed(engine: Any, directory: Path) -> str:
     raise AssertionError("the save did not fail")
 
 
-def no_space(*_: Any, **__: Any) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def faults(directory: Path) -> dict[str, Any]:
     """Saves and loads that fail, on two ranks: the messages, and the files that are left."""
     rank = torch.distributed.get_rank()
@@ -172,6 +168,7 @@ def faults(directory: Path) -> dict[str, Any]:
     found["given up"] = may_write.is_set(), saver.is_saving
     found["late"] = training.difference(checkpoint_files.load_weights(late), training.reference(2)["weight"])
 
+    no_space = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else checkpoint_files.save_file):
         found["rank 1 full"] = failed(engine, directory), listing()
     if rank == 1:
@@ -210,21 +207,19 @@ def faults(directory: Path) -> dict[str, Any]:
     found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
     training.close(engine)
 
+    slices = zero_layout.slices
+
+    def renamed(engine: Any) -> list[TensorSlice]:
+        first, *others = slices(engine)
+        return [replace(first, name="another"), *others]
+
     other = Setup(1).engine()
-    with mock.patch("pipeline.engine.zero_layout.slices", lambda engine: _renamed(engine)):
+    with mock.patch("pipeline.engine.zero_layout.slices", renamed):
         found["another model"] = loaded(other)
     damage(directory / "step-00000002" / "state.json")
     found["all damaged"] = loaded(other)
     training.close(other)
     return found
-
-
-_slices = zero_layout.slices
-
-
-def _renamed(engine: Any) -> list[TensorSlice]:
-    first, *others = _slices(engine)
-    return [replace(first, name="another"), *others]
 
 
 POINTS = ("the copy", "the end of a file", "the file of rank 1", "the manifest", "the retention")
