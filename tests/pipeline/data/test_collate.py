@@ -1,5 +1,7 @@
-"""Rows to batches: rows by hand, labels by objective, and negatives."""
+"""Rows to batches: rows by hand, labels by objective, negatives; and batches made ahead."""
 
+import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +15,8 @@ from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
+from pipeline.data.prefetch import prefetch
+from tests.data_prep import corpora
 from tests.pipeline.data import plain_batches
 
 VOCABULARY = 200
@@ -137,3 +141,31 @@ def test_an_evaluation_of_some_rows_has_the_same_rows_on_any_number_of_ranks(lim
         filled = [tuple(row) for row in rows[rows[:, 0] != 0].tolist()]
         assert len(filled) == len(chosen)
         assert set(filled) == wanted
+
+
+def test_items_come_in_order_and_an_error_is_raised_where_the_item_was_wanted():
+    def items():
+        yield from range(100)
+        raise KeyError("broken shard")
+
+    ahead = prefetch(items(), depth=3)
+    assert [next(ahead) for _ in range(100)] == list(range(100))
+    with pytest.raises(KeyError, match="broken shard"):
+        next(ahead)
+
+
+def test_the_thread_stays_only_so_far_ahead_and_ends_with_the_iterator():
+    made = []
+
+    def items():
+        for number in range(10**6):
+            made.append(number)
+            yield number
+
+    ahead = prefetch(items(), depth=2)
+    assert next(ahead) == 0
+    corpora.wait_until(lambda: len(made) == 3)  # one taken, two ahead
+    time.sleep(0.1)
+    assert len(made) == 3
+    ahead.close()
+    corpora.wait_until(lambda: not any(thread.name.startswith("batches") for thread in threading.enumerate()))

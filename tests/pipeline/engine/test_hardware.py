@@ -10,12 +10,7 @@ import pytest
 import torch
 
 from common.errors import UserError
-from pipeline.engine.hardware import (
-    check_accelerator,
-    check_gpus_are_usable,
-    detect_hardware,
-    limit_compile_threads,
-)
+from pipeline.engine.hardware import check_accelerator, check_gpus_are_usable, detect_hardware, limit_compile_threads
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.stand_ins import nvidia_smi
 

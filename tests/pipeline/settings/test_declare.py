@@ -68,6 +68,7 @@ def test_the_annotation_says_what_a_flag_takes(words, field, value):
         ("--exact-sums perhaps", "argument --exact-sums: 'perhaps' is neither true nor false"),
         ("--data s3://bucket/a", "--data s3://bucket/a: URLs are not supported here"),
         ("--config nowhere.yaml", "nowhere.yaml does not exist"),
+        ("--config a.yaml --config=b.yaml", "--config is given twice; put all flags into one file"),
     ],
 )
 def test_a_mistake_on_the_command_line(words, message):
@@ -139,13 +140,6 @@ def test_a_path_in_a_file_may_begin_at_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     found = in_file(tmp_path, "base: ~/x.json\ndata: [~/a:3, b]\ncolumn: ~/c\n")
     assert (found.base, found.data, found.column) == (tmp_path / "x.json", (f"{tmp_path}/a:3", "b"), "~/c")
-
-
-def test_only_one_file_of_flags_is_read(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.yaml").write_text("steps: 3\n")
-    with pytest.raises(UserError, match="--config is given twice; put all flags into one file"):
-        parse("--config", str(tmp_path / "a.yaml"), f"--config={tmp_path / 'b.yaml'}")
 
 
 VALUES = "--steps 3 --rate 1e-5 --switch --exact-sums --kind two --data a:3 b --names on null 1"
