@@ -19,11 +19,6 @@ from tests.pipeline.conftest import REPOSITORY
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 
 
-@pytest.mark.parametrize(("width", "part"), [(768, 0.3), (1024, 0.4), (2048, 0.5), (4096, 0.5)])
-def test_the_assumed_speed_grows_with_the_width(width: int, part: float) -> None:
-    assert estimates.assumed_efficiency(AlbertConfig(hidden_size=width, num_attention_heads=8)) == part
-
-
 CONFIG = REPOSITORY / "ds_configs" / "xxlarge.json"
 COMMAND = ["--model", "albert-xxlarge", "--deepspeed_config", str(CONFIG), "--gpu", "h100"]
 

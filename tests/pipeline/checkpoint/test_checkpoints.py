@@ -9,16 +9,9 @@ from torch import Tensor
 
 from pipeline.checkpoint.files import load_weights, read_state
 from pipeline.checkpoint.retention import find_latest, tag_name, tags
+from tests.pipeline.workers import checkpoints as saves
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.checkpoints import (
-    POINTS,
-    SAVED_AT,
-    Setup,
-    faults,
-    load_each,
-    save_after_each_step,
-    stop_and_go_on,
-)
+from tests.pipeline.workers.checkpoints import SAVED_AT, Setup, save_after_each_step
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +39,7 @@ def saved(tmp_path_factory):
     The directory; each setup's run without and with an interruption; the weights of another run, LAST steps long.
     """
     directory = tmp_path_factory.mktemp("saved")
-    return directory, *processes.run(2, stop_and_go_on, directory, SETUPS, LAST, scratch=directory)
+    return directory, *processes.run(2, saves.stop_and_go_on, directory, SETUPS, LAST, scratch=directory)
 
 
 def same_bits(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, Tensor]]) -> bool:
@@ -74,7 +67,7 @@ ON = {
 def test_any_checkpoint_goes_on_anywhere(world, saved, tmp_path):
     directory, outcomes, _ = saved
     work = [(directory / SETUPS[source].folder, SETUPS[target]) for source, target in ON[world]]
-    loads = processes.run(world, load_each, work, scratch=tmp_path)
+    loads = processes.run(world, saves.load_each, work, scratch=tmp_path)
     for (source, target), load in zip(ON[world], loads):
         before, after = SETUPS[source], SETUPS[target]
         weights = load_weights(directory / before.folder)
@@ -103,7 +96,7 @@ def test_the_state_says_what_ran(saved):
 
 
 def test_saves_and_loads_that_fail(tmp_path):
-    found = processes.run(2, faults, tmp_path / "faults", scratch=tmp_path)
+    found = processes.run(2, saves.faults, tmp_path / "faults", scratch=tmp_path)
     # A save that fails on one rank fails on all and leaves nothing.
     left = ["step-00000002"]
     assert found["rank 1 full"] == ("rank 1: [Errno 28] No space left on device", left)
@@ -136,7 +129,7 @@ def test_saves_and_loads_that_fail(tmp_path):
 def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved, tmp_path):
     """Two ranks save in the background after every step; the end is that of a run left alone."""
     directory, reached = tmp_path / "killed", 0
-    for point in POINTS:
+    for point in saves.POINTS:
         context = processes.start(2, save_after_each_step, directory, LAST, point, result=tmp_path / "never")
         while all(process.is_alive() for process in context.processes):
             time.sleep(0.02)

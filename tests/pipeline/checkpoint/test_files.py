@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from common.errors import UserError
 from common.files.checksums import FileEntry, content_checksum, describe_file
 from pipeline.checkpoint.checkpoint_manifest import MANIFEST, CheckpointManifest, DamagedCheckpoint, StoredTensor, check
-from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key
+from pipeline.checkpoint.files import load_weights, piece_key
 from pipeline.checkpoint.retention import clean_up_interrupted, find_best, find_latest, prune, publish, tag_name, tags
 
 
@@ -96,15 +96,6 @@ def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path):
     make(tmp_path, 100_000_000)
     make(tmp_path, 99)
     assert find_latest(tmp_path) == tmp_path / "step-100000000"
-
-
-@pytest.mark.parametrize(("start", "length"), [(0, 10), (0, 3), (5, 4), (7, 3), (9, 1), (3, 0)])
-def test_reader_takes_the_elements_asked_for_from_any_file(tmp_path, start, length):
-    tag = make(tmp_path, 1)
-    for kind, sign in (("weight", 1), ("exp_avg", -1), ("exp_avg_sq", 2)):
-        with CheckpointReader(tag, check(tag)) as reader:
-            got = reader.read("w", kind, start, length)
-        assert got.tolist() == [sign * (1.0 + i) for i in range(start, start + length)]
 
 
 def test_weights_of_a_checkpoint_or_of_the_newest_one(tmp_path):

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
@@ -35,7 +35,6 @@ def test_glue_metrics_of_a_table_made_by_hand():
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning", "ignore:A single label was found")
 def test_metrics_of_classes_are_those_of_scikit_learn(most, pairs):

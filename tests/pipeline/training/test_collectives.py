@@ -17,7 +17,7 @@ from pipeline.distributed.progress import Phase, count_collectives
 from pipeline.training.training_run import Callback, TrainingRun
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import run_watched
+from tests.pipeline.workers.runs import run_watched
 
 pytestmark = pytest.mark.slow
 

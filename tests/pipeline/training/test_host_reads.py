@@ -23,7 +23,7 @@ from pipeline.training.training_run import Callback, TrainingRun
 from tests.model.examples import Synchronisations
 from tests.pipeline.training.loop_runs import STEPS, Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import run_watched
+from tests.pipeline.workers.runs import run_watched
 from tests.pipeline.workers.training import claim_fp16
 
 pytestmark = pytest.mark.slow

@@ -24,8 +24,7 @@ from pipeline.training.training_run import Callback, TrainingFailed, TrainingRun
 from tests.pipeline.checkpoint.test_files import flip
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import added_callback
-from tests.pipeline.workers.runs import Ended, run_command
+from tests.pipeline.workers.runs import Ended, added_callback, run_command
 
 
 def run_flipped(commands: list[list[str]], step: int) -> list[Ended]:

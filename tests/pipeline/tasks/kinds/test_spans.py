@@ -42,7 +42,6 @@ def test_windows_cover_the_passage_without_gaps(tokens, capacity, stride):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
-@settings(deadline=None)
 def test_the_best_plain_spans_equal_an_exhaustive_search(seed, length, longest):
     rng = np.random.default_rng(seed)
     start, end = rng.standard_normal((2, length))
