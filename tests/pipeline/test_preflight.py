@@ -160,13 +160,10 @@ def test_a_port_that_is_taken_is_a_problem(on_the_processor, capsys):
     assert ": 1 problem (" in verdict
 
 
-def test_an_output_that_is_a_file_is_one_line(tmp_path, refusal):
+def test_an_output_that_is_a_file_and_data_that_are_not_here_are_one_line(on_the_processor, tmp_path, refusal):
     (tmp_path / "file").touch()
     (tmp_path / "hostfile").write_text("localhost slots=1\n")
     said = refusal(preflight.main, "--hostfile", tmp_path / "hostfile", "--output", tmp_path / "file")
     assert said.startswith(f"error: cannot write to {tmp_path / 'file'}: Not a directory; choose another")
-
-
-def test_data_that_are_not_here_are_one_line(on_the_processor, tmp_path, refusal):
     said = refusal(preflight.main, "--data", tmp_path, "--master_port", reserve_port())
     assert f"{tmp_path} holds no shards on this host" in said

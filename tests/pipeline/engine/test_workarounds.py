@@ -102,12 +102,9 @@ def found_bugs(tmp_path_factory):
     return processes.run(2, show_bugs, scratch=tmp_path_factory.mktemp("zero"))
 
 
-def test_bf16_at_stage_0_steps_before_training(found_bugs):
+def test_bf16_at_stage_0_steps_before_training_clips_as_stage_1_and_skips_a_step_that_is_not_finite(found_bugs):
     assert found_bugs["first step"] > 1e-3, FIXED
     assert found_bugs["first step mended"] == 0.0
-
-
-def test_bf16_at_stage_0_clips_as_stage_1_and_skips_a_step_that_is_not_finite(found_bugs):
     assert found_bugs["gradients times", math.inf] == (1, 0.0)
     skipped, change = found_bugs["gradients times", 1.0]
     assert skipped == 1

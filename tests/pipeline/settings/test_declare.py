@@ -121,10 +121,13 @@ def test_a_column_of_any_name_is_written_and_read_again(tmp_path, column):
     assert in_file(tmp_path, declare.to_yaml(flags)).column == column
 
 
-def test_a_null_that_is_not_quoted_is_no_value(tmp_path):
+def test_a_null_that_is_not_quoted_is_no_value_and_a_path_may_begin_at_home(tmp_path, monkeypatch):
     assert [in_file(tmp_path, f"column: {value}\n").column for value in ("null", "~", "", "'null'", '"~"')] == [
         *(None, None, None, "null", "~"),
     ]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = in_file(tmp_path, "base: ~/x.json\ndata: [~/a:3, b]\ncolumn: ~/c\n")
+    assert (found.base, found.data, found.column) == (tmp_path / "x.json", (f"{tmp_path}/a:3", "b"), "~/c")
 
 
 def test_a_flag_that_is_gone_is_left_out_where_a_run_recorded_it_or_it_has_no_value(tmp_path):
@@ -134,12 +137,6 @@ def test_a_flag_that_is_gone_is_left_out_where_a_run_recorded_it_or_it_has_no_va
         declare.with_file(RunFlags, ["--config", str(path)])
     path.write_text("mirror: null\ntrack: []\nseed: 3\n")
     assert declare.with_file(RunFlags, ["--config", str(path)])[0] == "--seed=3"
-
-
-def test_a_path_in_a_file_may_begin_at_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    found = in_file(tmp_path, "base: ~/x.json\ndata: [~/a:3, b]\ncolumn: ~/c\n")
-    assert (found.base, found.data, found.column) == (tmp_path / "x.json", (f"{tmp_path}/a:3", "b"), "~/c")
 
 
 VALUES = "--steps 3 --rate 1e-5 --switch --exact-sums --kind two --data a:3 b --names on null 1"
