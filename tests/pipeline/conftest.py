@@ -71,9 +71,12 @@ def refusal(capsys):
 
     def refusal_of(main, *words):
         capsys.readouterr()
-        assert main([str(word) for word in words]) == 2
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as left:
+            status = left.code
         said = capsys.readouterr()
-        assert (said.out, said.err[:7], said.err.count("\n")) == ("", "error: ", 1)
+        assert (status, said.out, said.err[:7], said.err.count("\n")) == (2, "", "error: ", 1), said.err
         return said.err
 
     return refusal_of

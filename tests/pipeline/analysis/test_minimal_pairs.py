@@ -261,11 +261,9 @@ class Loop:
 
 
 @pytest.fixture(scope="module")
-def small(corpus, tmp_path_factory):
-    """A random model of the project, exported; and the same opened by `transformers`."""
-    sizes = {"initializer_range": 0.5, "max_position_embeddings": 64}
-    directory = trained_models.export(tmp_path_factory.mktemp("export"), corpus.vocabulary, **sizes)
-    return open_predictor(directory), Loop(directory)
+def small(export):
+    """A random model of the project; and the same opened by `transformers`."""
+    return open_predictor(export), Loop(export)
 
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)

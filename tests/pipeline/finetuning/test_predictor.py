@@ -171,19 +171,6 @@ def test_numbers_that_are_none_end_the_training_on_all_ranks(monkeypatch, is_fir
         task.evaluate(engine, unmonitored)
 
 
-MASKED = [
-    "Bafilon [MASK] dolon.",
-    "Sara vi[MASK].",
-    "[MASK] kemist!",
-    "It ends with [MASK]",
-    "[MASK]",
-    "Two [MASK] words, [MASK]lon.",
-    "Side by side: [MASK][MASK] and [MASK] [MASK].",
-    "Café,  DOLON\t[MASK] ☃ wu.",
-    "☃[MASK]☃ ba [MASK]☃",
-]
-
-
 @pytest.fixture(scope="module")
 def small(corpus, tmp_path_factory):
     """A model with random weights, its vocabulary, and its export."""
@@ -192,8 +179,21 @@ def small(corpus, tmp_path_factory):
     return huggingface.load(directory).eval(), load_vocabulary(corpus.vocabulary), directory
 
 
-@pytest.mark.parametrize("text", MASKED)
-def test_the_same_as_transformers(small, text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bafilon [MASK] dolon.",
+        "Sara vi[MASK].",
+        "[MASK] kemist!",
+        "It ends with [MASK]",
+        "[MASK]",
+        "Two [MASK] words, [MASK]lon.",
+        "Side by side: [MASK][MASK] and [MASK] [MASK].",
+        "Café,  DOLON\t[MASK] ☃ wu.",
+        "☃[MASK]☃ ba [MASK]☃",
+    ],
+)
+def test_the_pieces_for_a_mask_are_those_of_transformers(small, text):
     model, vocabulary, directory = small
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     assert predictor.encode(vocabulary, text) == tokenizer(text)["input_ids"]
@@ -206,7 +206,7 @@ def test_the_same_as_transformers(small, text):
         assert [one.probability for one in ours] == pytest.approx([one["score"] for one in reference], abs=1e-5)
 
 
-def test_mistakes(small):
+def test_a_text_that_cannot_be_filled(small):
     model, vocabulary, _ = small
     for text, message in (
         ("No mask.", r"the text 'No mask\.' has no \[MASK\]"),

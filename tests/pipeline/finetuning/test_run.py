@@ -95,13 +95,12 @@ def test_a_finished_run_has_nothing_left_to_do_and_another_one_is_refused(finish
         assert (ended, message in "".join(said)) == (status, True)
 
 
-def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatch, refusal):
     (tmp_path / "no-train").mkdir()
     (tmp_path / "no-train" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n")
     command = words(data._replace(glue=tmp_path / "no-train"), "sst2", tmp_path / "run")
-    status, _, error = finetune_here(monkeypatch, capsys, command)
-    assert (status, error.count("\n")) == (2, 1)
-    assert "holds no training examples of sst2; it has dev" in error
+    be_no_rank(monkeypatch)
+    assert "holds no training examples of sst2; it has dev" in refusal(finetune.main, *command)
     assert not (tmp_path / "run").exists()
 
 
@@ -151,14 +150,13 @@ def test_what_is_only_predicted_makes_no_other_run(short, data, tmp_path):
     assert "holds a run with other settings (data_digest: " in run(*line, status=2).stderr
 
 
-def test_a_run_that_has_begun_needs_its_initial_model_no_more(data, tmp_path, monkeypatch, capsys):
+def test_a_run_that_has_begun_needs_its_initial_model_no_more(data, tmp_path, monkeypatch, capsys, refusal):
     init = shutil.copytree(data.init, tmp_path / "init")
     files, output, command = own_files(data._replace(init=init), tmp_path)
     run(sys.executable, "-m", "pipeline.finetune", *command)
     moved = files.rename(tmp_path / "away")
-    status, _, error = finetune_here(monkeypatch, capsys, command)
-    assert (status, error.count("\n")) == (2, 1)
-    assert f"{files} does not exist" in error
+    be_no_rank(monkeypatch)
+    assert f"{files} does not exist" in refusal(finetune.main, *command)
     moved.rename(files)
     shutil.rmtree(init)
     for line in (command, ["--output", str(output)]):
@@ -172,8 +170,8 @@ def test_a_run_that_has_begun_needs_its_initial_model_no_more(data, tmp_path, mo
     assert results(output) == before
     # One without needs the weights.
     shutil.rmtree(output)
-    status, _, error = finetune_here(monkeypatch, capsys, command)
-    assert (status, f"--init {init} is not a directory" in error) == (2, True)
+    be_no_rank(monkeypatch)
+    assert f"--init {init} is not a directory" in refusal(finetune.main, *command)
 
 
 def test_a_failure_of_the_last_stage_keeps_the_training(short, data, tmp_path):

@@ -37,8 +37,8 @@ from pipeline.tasks.registry import TASKS
 from tests.pipeline.checkpoint.test_files import flip, make
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.pretraining.test_independent_implementation import sums_of_batch
-from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.records import finetune_settings, pretrain_settings, write
+from tests.pipeline.sharing import runs
 
 CPU = Hardware("CPU", fp16=False, bf16=True)
 CONFIG = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
@@ -213,19 +213,12 @@ def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(co
         start(directory)
 
 
-TINY = AlbertConfig.preset(
-    "albert-tiny", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=16, embedding_size=8,
-    vocab_size=50, max_position_embeddings=16,
-)  # fmt: skip
+TINY = runs.config_of()
 HEAD = ["classifier.weight", "classifier.bias"]
 
 
 def make_model(task):
     return TASKS[task].kind.make_model(TASKS[task], TINY)
-
-
-def same(trained_on, task):
-    return lambda name: trained_on == task
 
 
 FINETUNED = as_json({"format": FORMAT, **vars(finetune_settings())})
@@ -244,7 +237,7 @@ def test_the_head_is_kept_where_it_is_of_the_same_task_and_size(corpus, vocabula
     source, model = make_model(trained), make_model(task)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     initial = InitialWeights(TINY, source.state_dict(), corpus.vocabulary, vocabulary, Head(called))
-    assert fill_weights(model, initial, same(called, task)) == new
+    assert fill_weights(model, initial, lambda name: called == task) == new
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name] if name in new else source.state_dict()[name]), name
 
@@ -256,7 +249,7 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
 
     def fill(changed):
         initial = InitialWeights(TINY, changed, corpus.vocabulary, vocabulary, Head("rte"))
-        return fill_weights(make_model("rte"), initial, same("rte", "rte"))
+        return fill_weights(make_model("rte"), initial, lambda name: True)
 
     with pytest.raises(UserError, match=f"has the tensor {lost} not at all"):
         fill({name: tensor for name, tensor in tensors.items() if name != lost})
@@ -282,7 +275,7 @@ def test_places_without_a_model(files, message, tmp_path):
 
 
 def test_weights_that_are_no_numbers_are_those_of_the_file(corpus, vocabulary, tmp_path):
-    export(tmp_path / "export", corpus.vocabulary, num_hidden_layers=1, hidden_size=16, num_attention_heads=2)
+    trained_models.export(tmp_path / "export", corpus.vocabulary)
     path = tmp_path / "export" / "model.safetensors"
     tensors = load_file(path)
     tensors["albert.pooler.weight"][0, 0] = float("nan")

@@ -27,12 +27,12 @@ from tests.pipeline.sharing import runs
 
 @pytest.fixture(scope="module")
 def made(corpus, tmp_path_factory):
-    """Runs: `run` with records, `bare` without any, `apart` that shares one part, fine-tuned ones of some tasks."""
+    """Runs: `run` with records, `apart` that shares one part, fine-tuned ones of some tasks."""
     root = tmp_path_factory.mktemp("made")
     run = runs.pretraining(root / "run", corpus.vocabulary, (1, 2, 3), recorded=runs.RECORDED)
     other = {"second/mlm_loss": 5.5, "second/mlm_accuracy": 0.5, "second/predictions": 10}
     runs.metrics(run, {1: 6.0, 2: 4.0, 3: 5.0}, **other)
-    runs.pretraining(root / "bare", corpus.vocabulary, (1,))
+
     shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
     runs.pretraining(root / "apart", corpus.vocabulary, (1,), shared)
     for task in ("rte", "sst2", "stsb", "squad1", "squad2", "race"):
@@ -98,12 +98,6 @@ def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     assert "/home" not in card
     vocabulary = dict(rows_of(card, "Model"))["vocabulary"]
     assert vocabulary == "200 SentencePiece pieces, upper and lower case, no accents"
-
-
-def test_a_data_set_of_the_hub_is_named_and_a_directory_is_not(corpus, tmp_path):
-    for name, on_hub, expected in (("a", True, ["nyu-mll/glue"]), ("b", False, None)):
-        runs.finetuning(tmp_path / name, corpus.vocabulary, data="nyu-mll/glue", data_on_hub=on_hub)
-        assert ModelCard(exported(tmp_path, name, tmp_path / f"{name}-out")).data.to_dict().get("datasets") == expected
 
 
 @pytest.mark.parametrize(("task", "metric"), [("rte", "accuracy"), ("squad1", "f1")])
@@ -173,7 +167,10 @@ def test_text_of_the_records_is_only_text(corpus, tmp_path):
     assert rows_of(card, "Cost")[-1][1] == r"2 of a \| b \# heading \<script\>\x1b\[2J\u2066"
 
 
-def test_the_languages_are_those_of_the_text(corpus, tmp_path):
+def test_data_sets_of_the_hub_are_named_and_the_languages_of_the_text(corpus, tmp_path):
+    for name, on_hub, expected in (("a", True, ["nyu-mll/glue"]), ("b", False, None)):
+        runs.finetuning(tmp_path / name, corpus.vocabulary, data="nyu-mll/glue", data_on_hub=on_hub)
+        assert ModelCard(exported(tmp_path, name, tmp_path / f"{name}-out")).data.to_dict().get("datasets") == expected
     corpora = [dataclasses.replace(runs.CORPUS, name=codes, language=codes) for codes in ("de,en", "de")]
     for name, given, expected in (("known", corpora, ["de", "en"]), ("older", [runs.CORPUS], None)):
         runs.pretraining(tmp_path / name, corpus.vocabulary, (1,), recorded={"corpora": given})
