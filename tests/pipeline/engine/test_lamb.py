@@ -28,9 +28,7 @@ class Case:
     attached: bool = True  # False makes LAMB treat each flat buffer as one tensor
 
     def settings(self, world: int) -> dict[str, Any]:
-        extra: dict[str, Any] = {}
-        if self.accumulate_fp32:
-            extra["data_types"] = {"grad_accum_dtype": "fp32"}
+        extra = {"data_types": {"grad_accum_dtype": "fp32"}} if self.accumulate_fp32 else {}
         return training.config(self.stage, self.precision, world, self.accumulation, **extra)
 
 

@@ -25,6 +25,7 @@ from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS
+from tests.pipeline.checkpoint.test_files import flip
 from tests.pipeline.workers import training
 from tests.pipeline.workers.training import claim_fp16
 
@@ -171,10 +172,7 @@ def faults(directory: Path) -> dict[str, Any]:
     no_space = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else checkpoint_files.save_file):
         found["rank 1 full"] = failed(engine, directory), listing()
-    if rank == 1:
-        with mock.patch("pathlib.Path.is_dir", return_value=False):
-            found["not shared"] = failed(engine, directory), listing()
-    else:
+    with mock.patch("pathlib.Path.is_dir", return_value=False) if rank == 1 else contextlib.nullcontext():
         found["not shared"] = failed(engine, directory), listing()
 
     # The failed saves have not changed the run.
@@ -194,9 +192,7 @@ def faults(directory: Path) -> dict[str, Any]:
     def damage(path: Path) -> None:
         torch.distributed.barrier()
         if rank == 0:
-            content = bytearray(path.read_bytes())
-            content[-1] ^= 1
-            path.write_bytes(bytes(content))
+            flip(path, -1)
         torch.distributed.barrier()
 
     found["same step again"] = loaded(engine)
