@@ -65,6 +65,23 @@ def corpus(tmp_path_factory):
     )
 
 
+@pytest.fixture
+def refusal(capsys):
+    """Calls the `main` of a command with words that it refuses. Returns the one line that it says."""
+
+    def refusal_of(main, *words):
+        capsys.readouterr()
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as left:
+            status = left.code
+        said = capsys.readouterr()
+        assert (status, said.out, said.err[:7], said.err.count("\n")) == (2, "", "error: ", 1), said.err
+        return said.err
+
+    return refusal_of
+
+
 @pytest.fixture(scope="session")
 def vocabulary(corpus):
     """The vocabulary of `corpus`."""

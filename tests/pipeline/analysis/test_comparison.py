@@ -1,15 +1,24 @@
-"""Comparisons from the predictions of runs, by the command line."""
+"""What `evaluate` shows: comparisons from the predictions of runs, and the table of a run."""
+
+import dataclasses
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common.errors import UserError
 from common.intervals import wilson_interval
 from pipeline import evaluate
 from pipeline.analysis import comparison
+from pipeline.analysis.summary import curves_of, draw_curves, summarise, sustained_speed
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
+from pipeline.training.metrics_file import read_records
+from pipeline.training.training_run import Evaluation
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.records import finetune_settings, write
+from tests.pipeline.training.made_records import RECORD, evaluation, log_run, open_log, training
 
 
 def compared(root, capsys, runs, *random):
@@ -75,16 +84,15 @@ def test_a_run_gains_nothing_over_itself(task, metric):
     assert 20 < low < high
 
 
-def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
+def test_predictions_without_labels_are_not_compared(tmp_path, refusal):
     assert TASKS["sst2"].estimate(Logits(np.array(["0"]), np.ones((1, 2), np.float32))) is None
     run = made_runs.finetuning(tmp_path / "run", "rte", "x", {})
     (run / "logits").mkdir()
     Logits(np.array(["0"]), np.ones((1, 2), np.float32)).save(run / "logits" / "test.npz")
-    assert evaluate.main(["compare", "--runs", str(run)]) == 2
-    assert "labelled" in capsys.readouterr().err
+    assert "labelled" in refusal(evaluate.main, "compare", "--runs", run)
 
 
-def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
+def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named_and_they_are_in_order(tmp_path):
     seeds = {"seeds": [0, 1], "median": {"dev": {"accuracy": 0.5}}, "spread": {}}
     many = made_runs.finetuning(tmp_path / "many", "rte", "x", {}, **seeds)
     made_runs.finetuning(many / "seed-0", "rte", "x", {"dev": {"accuracy": 0.4}})
@@ -93,20 +101,9 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named(tmp_path):
     assert (summary.directory, other.directory) == (many, within)
     assert summary.results.scores == {"dev": {"accuracy": 0.5}}
     assert [run.directory for run in comparison.find_runs([many / "seed-0"])] == [many / "seed-0"]
-
-
-def test_seeds_are_in_the_order_of_their_numbers(tmp_path):
-    for seed in (9, 10, 11):
-        (tmp_path / f"seed-{seed}" / "logits").mkdir(parents=True)
-    assert [path.name for path in comparison.member_directories(tmp_path)] == ["seed-9", "seed-10", "seed-11"]
-
-
-def test_other_dev_files_of_as_many_rows_are_not_compared():
-    """The ids of own files are the numbers of their rows."""
-    given = [Logits(np.array(["0", "1"]), np.ones((2, 2), np.float32), np.array(labels)) for labels in ([0, 1], [1, 1])]
-    assert given[0].aligned(given[0]) is not None
-    with pytest.raises(ValueError, match="the labels of the examples differ"):
-        given[0].aligned(given[1])
+    for seed in (9, 10):
+        (many / f"seed-{seed}" / "logits").mkdir(parents=True)
+    assert [path.name for path in comparison.member_directories(many)] == ["seed-9", "seed-10"]
 
 
 @pytest.mark.parametrize(
@@ -123,12 +120,103 @@ def test_other_dev_files_of_as_many_rows_are_not_compared():
         ("summary", ["--run", "{tmp}/begun"], "has not ended; its metrics so far are in {tmp}/begun/metrics.jsonl"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):
+def test_mistakes_are_one_line(tmp_path, refusal, command, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
     made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
     write(tmp_path / "begun", finetune_settings())
-    assert evaluate.main([command, *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
-    error = capsys.readouterr().err
-    assert message.format(tmp=tmp_path) in error
-    assert error.count("\n") == 1
+    said = refusal(evaluate.main, command, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert message.format(tmp=tmp_path) in said
+
+
+def test_the_table_says_what_the_records_say(tmp_path):
+    log_run(tmp_path / "base", 0, 60)
+    lines = summarise(tmp_path / "base", tmp_path / "export").splitlines()
+    shown = {line[:24].strip(): line[24:] for line in lines}
+    assert shown["steps"] == "60 of 100, 1,200 tokens"
+    assert shown["held-out MLM loss"] == "6.500 nats, 8.3 % above the unigram entropy 6.000"
+    assert shown["held-out SOP accuracy"] == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
+    assert shown["training speed"] == "50 tokens/s in fp16"
+    assert shown["time"] == "60 s on 1 rank"
+
+
+def test_each_held_out_set_has_rows_and_a_curve(tmp_path):
+    flags = dataclasses.replace(RECORD.flags, eval_data=(Path("held/wikipedia"), Path("held/books")))
+    record = dataclasses.replace(RECORD, flags=flags)
+    log, run = open_log(tmp_path, 0, record)
+    write(tmp_path, record)
+    for step in (10, 20):
+        run.state.step = step
+        log.log(step, training(step))
+        books = {f"books/{name}": value for name, value in (evaluation(step) | {"mlm_loss": 5.4}).items()}
+        log.on_evaluation(Evaluation(evaluation(step) | books, 0.1, "mlm_loss"))
+    log.on_end()
+    shown = summarise(tmp_path, tmp_path / "export")
+    assert "wikipedia MLM loss      6.500 nats, 8.3 % above the unigram entropy 6.000\n" in shown
+    assert "books MLM loss          5.400 nats, 10.0 % below the unigram entropy 6.000\n" in shown
+    assert "books SOP accuracy      60.0 % (95 % interval 50.0 to 70.0) of 40 pairs\n" in shown
+    losses, _ = curves_of(tmp_path).axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in losses.lines}
+    assert drawn["held out, wikipedia"] == [6.5, 6.5]
+    assert drawn["held out, books"] == [5.4, 5.4]
+
+
+def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path):
+    one = made_runs.finetuning(tmp_path / "one", "rte", "runs/base", {"dev": {"accuracy": 0.65}}, steps=40, best_step=9)
+    assert [line.split("  ")[0] for line in summarise(one, one).splitlines()[:5]] == [
+        *("task", "initial weights", "steps", "dev accuracy", "run"),
+    ]
+    assert "dev accuracy            0.65\n" in summarise(one, one)
+    figures = {"median": {"dev": {"accuracy": 0.65}}, "spread": {"dev": {"accuracy": [0.6, 0.7]}}, "seeds": [{}, {}]}
+    several = made_runs.finetuning(tmp_path / "several", "rte", "runs/base", None, **figures)
+    assert "0.65 (0.6 to 0.7)\n" in summarise(several, several)
+
+
+def test_the_curves_are_the_records(tmp_path):
+    log_run(tmp_path / "base", 0, 60)
+    losses, accuracies = curves_of(tmp_path / "base").axes
+    training, evaluations = (read_records(tmp_path / "base", split) for split in ("train", "eval"))
+    for line, records, name in (
+        (losses.lines[0], training, "mlm_loss"),
+        (losses.lines[1], evaluations, "mlm_loss"),
+        (accuracies.lines[0], evaluations, "sop_accuracy"),
+    ):
+        assert list(line.get_xdata()) == [record["step"] for record in records]
+        assert list(line.get_ydata()) == [record[name] for record in records]
+    assert losses.lines[2].get_ydata() == [evaluations[-1]["mlm_unigram_entropy"]] * 2
+    draw_curves(tmp_path / "base", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    draw_curves(tmp_path / "base", tmp_path / "curves.png")  # its own picture is replaced
+    (tmp_path / "notes.png").write_text("of a person")
+    with pytest.raises(UserError, match="is no picture of this command"):
+        draw_curves(tmp_path / "base", tmp_path / "notes.png")
+    assert (tmp_path / "notes.png").read_text() == "of a person"
+    with pytest.raises(UserError, match="there is no directory"):
+        draw_curves(tmp_path / "base", tmp_path / "none" / "a.png")
+    assert str(tmp_path / "curves.png") in summarise(tmp_path / "base", tmp_path, tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("value", [None, {"a": 1.0}, "absent"])
+def test_records_that_were_changed_by_hand_are_one_line_at_most(tmp_path, value):
+    log_run(tmp_path, 0, 60)
+    given, refused = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()], set()
+    for name in {name for record in given for name in record}:
+        changed = [record | {name: value} for record in given]
+        changed = [{key: one for key, one in record.items() if one != "absent"} for record in changed]
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in changed))
+        for command, *arguments in ((summarise, tmp_path, tmp_path), (curves_of, tmp_path)):
+            try:
+                command(*arguments)
+            except UserError:
+                refused.add(name)
+    assert {"step", "split"} <= refused
+    assert "mlm_unigram_entropy" in refused or value is None  # null is a number that was not finite
+
+
+def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
+    slow, fast = {"tokens": 1000, "tokens_per_second": 10.0}, {"tokens": 2000, "tokens_per_second": 1000.0}
+    assert sustained_speed([slow, fast]) == pytest.approx(2000 / (100 + 1))
+    assert sustained_speed([{"tokens": 5, "tokens_per_second": None}, {"tokens": 9}]) is None
+    assert sustained_speed([]) is None
+    branch = [{"tokens": 5100, "interval_tokens": 100, "tokens_per_second": 50}, slow | {"tokens": 5300}]
+    assert sustained_speed(branch) == pytest.approx(300 / (100 / 50 + 200 / slow["tokens_per_second"]))

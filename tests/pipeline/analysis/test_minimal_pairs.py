@@ -1,23 +1,28 @@
-"""Minimal pairs: their files, what counts as right, and the command."""
+"""Minimal pairs: their files, what is right, the command; sentences are scored as by `transformers`, one by one."""
 
 import gzip
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import sentencepiece
 import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 
 from common.errors import UserError
 from common.files.json_files import read_as
 from data_prep.text.load_vocabulary import load_vocabulary
-from model import AlbertConfig, AlbertForPreTraining
+from model import AlbertForPreTraining
 from pipeline import evaluate
 from pipeline.analysis import minimal_pairs
-from pipeline.analysis.minimal_pairs import Pair, Result, frequency_scores, interval_of, read_pairs, summarise
-from tests.pipeline.analysis.test_sentence_scores import Loop
+from pipeline.analysis.minimal_pairs import Pair, Result, frequency_scores, read_pairs, score_sentences, summarise
+from pipeline.finetuning.predictor import open_predictor
+from tests.model.examples import Synchronisations, few_examples
 from tests.pipeline.finetuning.test_predictor import publish
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.sharing import runs
@@ -79,10 +84,8 @@ def test_a_file_of_short_names(ending, tmp_path):
 )
 def test_mistakes_in_a_file(content, message, tmp_path):
     (tmp_path / "f.jsonl").write_bytes(content)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=re.escape(message)):
         read_pairs(tmp_path / "f.jsonl")
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_what_is_right():
@@ -120,15 +123,15 @@ def test_the_interval_covers_the_truth():
         truth = rng.uniform(0.3, 1.0, 40)
         inside = width = 0.0
         for _ in range(400):
-            low, high = interval_of(rng.binomial(pairs, truth) / pairs, [pairs] * 40)
+            low, high = minimal_pairs.interval_of(rng.binomial(pairs, truth) / pairs, [pairs] * 40)
             inside += (low <= truth.mean() <= high) / 400
             width += (high - low) / 400
         assert inside > 0.93
         # The width of the normal interval with the true variances is the least that covers 95 %.
         least = 2 * 1.96 * np.sqrt(np.sum(truth * (1 - truth) / pairs)) / 40
         assert least * 0.98 < width < least * 1.35
-    assert interval_of([1.0], [10])[0] < 0.95
-    assert interval_of([1.0], [10])[1] == 1.0
+    assert minimal_pairs.interval_of([1.0], [10])[0] < 0.95
+    assert minimal_pairs.interval_of([1.0], [10])[1] == 1.0
 
 
 def test_word_frequencies(corpus):
@@ -142,29 +145,8 @@ def test_word_frequencies(corpus):
     rng = np.random.default_rng(0)
     shuffled = [" ".join(rng.permutation(words)) for _ in range(50)]
     assert len(set(frequency_scores(vocabulary, shuffled).tolist())) == 1
-
-
-def test_an_unknown_character_is_rare(corpus):
-    vocabulary = load_vocabulary(corpus.vocabulary)
     known, unknown = frequency_scores(vocabulary, ["sara b", "sara ☃"])
     assert unknown < known
-
-
-def test_a_model_that_ignores_its_context_has_ties(corpus):
-    """Its scores depend on the tokens alone, and are equal up to rounding: all pairs of the same tokens are wrong."""
-    vocabulary = load_vocabulary(corpus.vocabulary)
-    sizes = {"vocab_size": len(vocabulary), "embedding_size": 8, "hidden_size": 16, "num_attention_heads": 2}
-    model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-        model.mlm_head.bias.normal_(0, 3)
-    words = ["bafilon", "dolon", "kemist", "gurand", "vilon", "wu", "sara", "lamist", "nilon"]
-    rng = np.random.default_rng(0)
-    orders = [" ".join(rng.permutation(words)) for _ in range(60)]
-    pairs = [Pair(good, bad, "x", "p") for good, bad in zip(orders[::2], orders[1::2])]
-    result = minimal_pairs.evaluate(model, vocabulary, pairs, "m", "plain")
-    assert (result.total.accuracy, result.total.ties, result.total.baseline_ties) == (0.0, 30, 30)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +159,7 @@ def read_result(path):
 
 
 @pytest.mark.parametrize("kind", ["within-word", "plain"])
-def test_the_command(kind, export, tmp_path, capsys):
+def test_the_command(kind, export, tmp_path, capsys, refusal):
     (tmp_path / "pairs.jsonl").write_bytes(lines(*(own(n, paradigm="pq"[n > 2], phenomenon="x") for n in range(5))))
     words = ["minimal-pairs", "--run", str(export), "--pairs", str(tmp_path / "pairs.jsonl")]
     words += [] if kind == "within-word" else ["--score", kind]
@@ -191,8 +173,8 @@ def test_the_command(kind, export, tmp_path, capsys):
     assert evaluate.main([*words, "--limit", "1"]) == 0
     assert "| mean over paradigms | 2 | 2 |" in capsys.readouterr().out
 
-    assert evaluate.main([*words, *out]) == 2
-    assert "result.json exists already; move it away, or choose another name\n" in capsys.readouterr().err
+    taken = "result.json exists already; move it away, or choose another name\n"
+    assert refusal(evaluate.main, *words, *out).endswith(taken)
     assert read_result(tmp_path / "result.json") == result
 
 
@@ -207,20 +189,17 @@ def test_hidden_files_and_copies_in_a_directory(tmp_path):
         read_pairs(tmp_path)
 
 
-def test_runs_and_models_without_the_head(corpus, tmp_path, capsys):
+def test_runs_and_models_without_the_head(corpus, tmp_path, refusal):
     """The newest checkpoint of a run is scored. Models that cannot predict masks are refused, before any writing."""
     (tmp_path / "pairs.jsonl").write_bytes(lines(*map(own, range(5))))
     headless = trained_models.albert(corpus.vocabulary).albert
-    refused = {
-        publish(tmp_path / "tuned", "SequenceClassification"): "is fine-tuned on classification",
-        trained_models.publish(headless, tmp_path / "no-head", corpus.vocabulary): "has no head for masked tokens",
-    }
-    capsys.readouterr()
     words = ["minimal-pairs", "--pairs", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "out.json"), "--run"]
-    for model, reason in refused.items():
-        assert evaluate.main([*words, str(model)]) == 2
+    for model, reason in (
+        (publish(tmp_path / "tuned", "SequenceClassification"), "is fine-tuned on classification"),
+        (trained_models.publish(headless, tmp_path / "no", corpus.vocabulary), "has no head for masked tokens"),
+    ):
         expected = f"error: {model} {reason}; to score sentences, name a pre-trained model\n"
-        assert capsys.readouterr() == ("", expected)
+        assert refusal(evaluate.main, *words, model) == expected
         assert not (tmp_path / "out.json").exists()
 
     trained = runs.pretraining(tmp_path / "run", corpus.vocabulary, steps=(1, 2))
@@ -236,3 +215,119 @@ def test_a_vocabulary_without_frequencies(tmp_path, capsys):
     words = ["--run", str(publish(tmp_path / "bert", "MaskedLM")), "--pairs", str(tmp_path / "pairs.jsonl")]
     assert evaluate.main(["minimal-pairs", *words]) == 0
     assert "frequencies" not in capsys.readouterr().out
+
+
+SENTENCES = [
+    "Bafilon dolon kemist, vilon.",
+    "Sara",
+    "Sara",  # as often as one likes
+    "Bafilon dolon vilon, kemist.",
+    "café, DOLON\twu (lamist) ☃ ba-la",
+    "gurand " * 9,
+    "it is [MASK] here",
+]
+SCORE_KINDS = ("within-word", "plain")
+WORDS = ["ba", "filon", "Dolon", "kemist,", "wu.", "☃", "é", "x1,2", "-"]
+
+
+class Loop:
+    """A published model and its tokenizer, as `transformers` opens them."""
+
+    def __init__(self, directory):
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+        self.model = transformers.AutoModelForMaskedLM.from_pretrained(directory).eval()
+
+    def words(self, sentence):
+        """The ids of a sentence, and the number of the word of each, from the tokenizer's own words."""
+        encoding = self.tokenizer(sentence)
+        ids = encoding["input_ids"]
+        if self.tokenizer.backend_tokenizer.model.__class__.__name__ == "WordPiece":
+            return ids, encoding.word_ids()
+        starts = [piece.startswith("▁") for piece in self.tokenizer.convert_ids_to_tokens(ids)]
+        return ids, np.cumsum(starts).tolist()
+
+    @torch.no_grad()
+    def score(self, sentence, kind):
+        ids, words = self.words(sentence)
+        total = 0.0
+        for place in range(1, len(ids) - 1):
+            masked = list(ids)
+            masked[place] = self.tokenizer.mask_token_id
+            for later in range(place + 1, len(ids) - 1):
+                if kind == "within-word" and words[later] == words[place]:
+                    masked[later] = self.tokenizer.mask_token_id
+            logits = self.model(input_ids=torch.tensor([masked])).logits[0, place].double()
+            total += logits.log_softmax(0)[ids[place]].item()
+        return total
+
+
+@pytest.fixture(scope="module")
+def small(export):
+    """A random model of the project; and the same opened by `transformers`."""
+    return open_predictor(export), Loop(export)
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+@pytest.mark.parametrize("limits", [(8192, 1 << 23), (40, 200)], ids=["at once", "in parts"])
+def test_the_same_as_transformers(small, kind, limits, monkeypatch):
+    predictor, loop = small
+    for name, limit in zip(("TOKENS_IN_BATCH", "MAX_TOKENS_IN_CHUNK"), limits):
+        monkeypatch.setattr(minimal_pairs, name, limit)
+    _, words = loop.words(SENTENCES[0])
+    assert max(map(words[1:-1].count, words[1:-1])) > 2, "no word has several pieces"
+    scores = score_sentences(predictor.model, predictor.vocabulary, SENTENCES, kind)
+    assert scores.dtype == np.float64
+    assert scores == pytest.approx([loop.score(sentence, kind) for sentence in SENTENCES], abs=1e-4)
+    assert scores[1] == scores[2]
+
+
+@few_examples
+@given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8)))
+def test_any_sentences_in_any_company(small, sentences):
+    predictor, loop = small
+    texts = [" ".join(words) for words in sentences]
+    for kind in SCORE_KINDS:
+        scores = score_sentences(predictor.model, predictor.vocabulary, texts, kind)
+        assert scores == pytest.approx([loop.score(text, kind) for text in texts], abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", SCORE_KINDS)
+def test_wordpiece(kind, tmp_path):
+    """Punctuation is a word of its own there."""
+    directory = publish(tmp_path / "bert", "MaskedLM")
+    predictor, loop, texts = open_predictor(directory), Loop(directory), ["abc de", "h", "gfed dd", "bad, ef.g"]
+    scores = score_sentences(predictor.model, predictor.vocabulary, texts, kind)
+    assert scores == pytest.approx([loop.score(text, kind) for text in texts], abs=1e-4)
+
+
+def test_nothing_is_computed_twice_or_read_by_the_host(small, monkeypatch):
+    """Each token of each different sentence is predicted once, and no logits are computed for others."""
+    predictor, loop = small
+    predicted, forward = [], AlbertForPreTraining.forward
+
+    def watched(model, ids, *, masked_positions):
+        with Synchronisations() as reads:
+            output = forward(model, ids, masked_positions=masked_positions)
+        predicted.append(output.mlm_logits.shape[:2].numel())
+        assert not reads.found
+        return output
+
+    monkeypatch.setattr(AlbertForPreTraining, "forward", watched)
+    score_sentences(predictor.model, predictor.vocabulary, SENTENCES * 3, "plain")
+    assert sum(predicted) == sum(len(loop.tokenizer(text)["input_ids"]) - 2 for text in set(SENTENCES))
+
+
+def test_the_longest_sentence_one_without_a_token_and_no_sentence(small):
+    """One that fills all positions is scored, and one more token is too many."""
+    predictor, loop = small
+    by_length = {len(loop.tokenizer(text)["input_ids"]): text for text in ("sara" + ("☃b" * 40)[:n] for n in range(80))}
+    text, longer = by_length[64], next(text for length, text in sorted(by_length.items()) if length > 64)
+    expected = pytest.approx([loop.score(text, "plain")], abs=1e-4)
+    assert score_sentences(predictor.model, predictor.vocabulary, [text], "plain") == expected
+    for sentence, message in (
+        (longer, "tokens, and the model 64 positions; shorten it, or remove its pair"),
+        ("\u0301", "the sentence '\u0301' has no token; correct it, or remove its pair"),
+    ):
+        with pytest.raises(UserError, match=message):
+            score_sentences(predictor.model, predictor.vocabulary, ["Sara", sentence], "plain")
+    assert score_sentences(predictor.model, predictor.vocabulary, [], "plain").shape == (0,)

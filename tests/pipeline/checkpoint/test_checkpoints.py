@@ -2,8 +2,6 @@
 
 import signal
 import time
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -11,16 +9,9 @@ from torch import Tensor
 
 from pipeline.checkpoint.files import load_weights, read_state
 from pipeline.checkpoint.retention import find_latest, tag_name, tags
+from tests.pipeline.workers import checkpoints as saves
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.checkpoints import (
-    POINTS,
-    SAVED_AT,
-    Setup,
-    faults,
-    load_each,
-    save_after_each_step,
-    stop_and_go_on,
-)
+from tests.pipeline.workers.checkpoints import SAVED_AT, Setup, save_after_each_step
 
 pytestmark = pytest.mark.slow
 
@@ -41,20 +32,14 @@ SETUPS = [
 ]
 
 
-class Saved(NamedTuple):
-    """Checkpoints, a directory for each setup; each setup's run without and with an interruption; and the weights
-    of another run, LAST steps long."""
-
-    directory: Path
-    outcomes: list[tuple[Any, Any]]
-    long: dict[str, dict[str, Tensor]]
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Two ranks save at step SAVED_AT, each setup into a directory of its own, and go on."""
+    """Two ranks save at step SAVED_AT, each setup into a directory of its own, and go on.
+
+    The directory; each setup's run without and with an interruption; the weights of another run, LAST steps long.
+    """
     directory = tmp_path_factory.mktemp("saved")
-    return Saved(directory, *processes.run(2, stop_and_go_on, directory, SETUPS, LAST, scratch=directory))
+    return directory, *processes.run(2, saves.stop_and_go_on, directory, SETUPS, LAST, scratch=directory)
 
 
 def same_bits(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, Tensor]]) -> bool:
@@ -62,7 +47,7 @@ def same_bits(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, T
 
 
 def test_a_resume_on_the_same_ranks_is_bitwise(saved):
-    for setup, (straight, resumed) in zip(SETUPS, saved.outcomes):
+    for setup, (straight, resumed) in zip(SETUPS, saved[1]):
         assert resumed[0] == straight[0], setup
         assert same_bits(resumed[1], straight[1]), setup
         assert resumed[2] == straight[2], setup
@@ -80,9 +65,9 @@ ON = {
 
 @pytest.mark.parametrize("world", ON)
 def test_any_checkpoint_goes_on_anywhere(world, saved, tmp_path):
-    directory, outcomes = saved.directory, saved.outcomes
+    directory, outcomes, _ = saved
     work = [(directory / SETUPS[source].folder, SETUPS[target]) for source, target in ON[world]]
-    loads = processes.run(world, load_each, work, scratch=tmp_path)
+    loads = processes.run(world, saves.load_each, work, scratch=tmp_path)
     for (source, target), load in zip(ON[world], loads):
         before, after = SETUPS[source], SETUPS[target]
         weights = load_weights(directory / before.folder)
@@ -99,7 +84,7 @@ def test_any_checkpoint_goes_on_anywhere(world, saved, tmp_path):
 
 
 def test_the_state_says_what_ran(saved):
-    tag = find_latest(saved.directory / Setup(3, "bf16").folder, content=True)
+    tag = find_latest(saved[0] / Setup(3, "bf16").folder, content=True)
     assert tag is not None
     assert tag.name == f"step-{SAVED_AT:08d}"
     state = read_state(tag)
@@ -110,49 +95,33 @@ def test_the_state_says_what_ran(saved):
     assert state["versions"]["torch"] == torch.__version__
 
 
-@pytest.fixture(scope="module")
-def found_faults(tmp_path_factory):
-    directory, result = tmp_path_factory.mktemp("faults"), tmp_path_factory.mktemp("result")
-    return processes.run(2, faults, directory, scratch=result)
-
-
-def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_faults):
+def test_saves_and_loads_that_fail(tmp_path):
+    found = processes.run(2, saves.faults, tmp_path / "faults", scratch=tmp_path)
+    # A save that fails on one rank fails on all and leaves nothing.
     left = ["step-00000002"]
-    assert found_faults["rank 1 full"] == ("rank 1: [Errno 28] No space left on device", left)
-    message, listing = found_faults["not shared"]
+    assert found["rank 1 full"] == ("rank 1: [Errno 28] No space left on device", left)
+    message, listing = found["not shared"]
     assert message.startswith("rank 1: ")
     assert message.endswith("the nodes must share the output directory")
     assert listing == left
-
-
-def test_a_save_waits_in_no_collective_of_the_device(found_faults):
-    # They wait for the device, and break off after ten minutes, which a slow disk may take.
-    assert found_faults["collectives of the engine"] == 0
-
-
-def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults):
-    assert found_faults["late"] < 1e-5
-    assert found_faults["given up"] == (True, False), "it is given up once the thread has ended"
-
-
-def test_damage_is_passed_over_and_said(found_faults):
+    # Collectives of the device wait for it, and break off after ten minutes, which a slow disk may take.
+    assert found["collectives of the engine"] == 0
+    assert found["late"] < 1e-5, "a save in the background holds the weights of its beginning"
+    assert found["given up"] == (True, False), "it is given up once the thread has ended"
+    # Damage is passed over and said.
     fourth = "step-00000004 is damaged (the content of rank-00001.safetensors has changed)"
-    third = "step-00000003 is damaged (manifest.json "
-    assert found_faults["nothing there"] is None
-    assert found_faults["same step again"] == ({"number": 4}, 4, [])
-    assert found_faults["bit flipped"] == ({"number": 2}, 3, [f"checkpoint {fourth}; continuing from step-00000003"])
-    state, step, lines = found_faults["manifest too"]
+    assert found["nothing there"] is None
+    assert found["same step again"] == ({"number": 4}, 4, [])
+    assert found["bit flipped"] == ({"number": 2}, 3, [f"checkpoint {fourth}; continuing from step-00000003"])
+    state, step, lines = found["manifest too"]
     assert (state, step) == ({"number": 1}, 2)
     assert lines[0] == f"checkpoint {fourth}; continuing from step-00000002"
-    assert lines[1].startswith(f"checkpoint {third}")
-    assert found_faults["weights"] < 1e-5
-    message, step, _ = found_faults["all damaged"]
+    assert lines[1].startswith("checkpoint step-00000003 is damaged (manifest.json ")
+    assert found["weights"] < 1e-5
+    message, step, _ = found["all damaged"]
     assert "no checkpoint in" in message
     assert "step-00000002 is damaged (the content of state.json has changed)" in message
-
-
-def test_a_checkpoint_of_another_model_is_refused(found_faults):
-    message, step, lines = found_faults["another model"]
+    message, step, lines = found["another model"]
     assert "is of another model: another is absent there and (1,) here" in message
     assert (step, lines) == (0, [])
 
@@ -160,7 +129,7 @@ def test_a_checkpoint_of_another_model_is_refused(found_faults):
 def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved, tmp_path):
     """Two ranks save in the background after every step; the end is that of a run left alone."""
     directory, reached = tmp_path / "killed", 0
-    for point in POINTS:
+    for point in saves.POINTS:
         context = processes.start(2, save_after_each_step, directory, LAST, point, result=tmp_path / "never")
         while all(process.is_alive() for process in context.processes):
             time.sleep(0.02)
@@ -175,6 +144,6 @@ def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved, t
         kept = 3 if point == "the retention" else 2
         assert len(tags(directory)) == kept, point
     resumed = processes.run(2, save_after_each_step, directory, LAST, scratch=tmp_path)
-    assert same_bits(resumed, saved.long)
+    assert same_bits(resumed, saved[2])
     assert tags(directory)[0].name == tag_name(LAST)
     assert len(tags(directory)) == 2

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: damage is found, a kill leaves a whole checkpoint, any elements are read."""
+"""The files of a checkpoint: damage is found, a kill leaves a whole one, any elements are read; and which remain."""
 
 import errno
 import json
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -17,8 +18,8 @@ from safetensors.torch import save_file
 from common.errors import UserError
 from common.files.checksums import FileEntry, content_checksum, describe_file
 from pipeline.checkpoint.checkpoint_manifest import MANIFEST, CheckpointManifest, DamagedCheckpoint, StoredTensor, check
-from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key
-from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name
+from pipeline.checkpoint.files import load_weights, piece_key
+from pipeline.checkpoint.retention import clean_up_interrupted, find_best, find_latest, prune, publish, tag_name, tags
 
 
 def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Path, Path, CheckpointManifest]:
@@ -62,15 +63,17 @@ def test_any_flipped_bit_is_found(tmp_path, name):
     check(tag)
 
 
-def test_a_file_that_the_disk_does_not_give_is_damage(tmp_path, monkeypatch):
+def test_a_file_that_the_disk_does_not_give_and_another_format_are_damage(tmp_path, monkeypatch):
     tag = make(tmp_path, 1)
-
-    def fail(self, directory):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(FileEntry, "is_in", fail)
+    record = json.loads((tag / MANIFEST).read_text())
+    record["content"]["format"] = 2
+    record["xxh3_128"] = content_checksum(record["content"])
+    (tag / MANIFEST).write_text(json.dumps(record))
+    with pytest.raises(DamagedCheckpoint, match="format 2, not 1"):
+        CheckpointManifest.read(tag)
+    monkeypatch.setattr(FileEntry, "is_in", mock.Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     with pytest.raises(DamagedCheckpoint, match="Input/output error"):
-        check(tag)
+        check(make(tmp_path, 2))
 
 
 @pytest.mark.parametrize("name", ["rank-00001.safetensors", "state.json", "manifest.json"])
@@ -93,15 +96,6 @@ def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path):
     make(tmp_path, 100_000_000)
     make(tmp_path, 99)
     assert find_latest(tmp_path) == tmp_path / "step-100000000"
-
-
-@pytest.mark.parametrize(("start", "length"), [(0, 10), (0, 3), (5, 4), (7, 3), (9, 1), (3, 0)])
-def test_reader_takes_the_elements_asked_for_from_any_file(tmp_path, start, length):
-    tag = make(tmp_path, 1)
-    for kind, sign in (("weight", 1), ("exp_avg", -1), ("exp_avg_sq", 2)):
-        with CheckpointReader(tag, check(tag)) as reader:
-            got = reader.read("w", kind, start, length)
-        assert got.tolist() == [sign * (1.0 + i) for i in range(start, start + length)]
 
 
 def test_weights_of_a_checkpoint_or_of_the_newest_one(tmp_path):
@@ -167,11 +161,70 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path):
     assert sorted(os.listdir(directory)) == ["step-00000002"]
 
 
-def test_another_format_is_refused(tmp_path):
-    tag = make(tmp_path, 1)
-    record = json.loads((tag / MANIFEST).read_text())
-    record["content"]["format"] = 2
-    record["xxh3_128"] = content_checksum(record["content"])
-    (tag / MANIFEST).write_text(json.dumps(record))
-    with pytest.raises(DamagedCheckpoint, match="format 2, not 1"):
-        CheckpointManifest.read(tag)
+def test_pruning_keeps_the_last_and_the_best(tmp_path):
+    for step, score in [(1, 0.1), (2, 0.9), (3, 0.9), (4, None), (5, 0.2), (6, None)]:
+        make(tmp_path, step, score)
+    newest = tmp_path / tag_name(6)
+    prune(tmp_path, 2, newest)
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
+    prune(tmp_path, 1, newest)
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3"]
+
+
+def test_scores_on_other_data_are_not_compared(tmp_path):
+    for step, (score, data) in enumerate([(0.9, "a"), (0.8, "a"), (0.2, "b"), (0.3, "b"), (0.1, "b")], 1):
+        make(tmp_path, step, score, scored_on=data)
+    assert find_best(tmp_path) == tmp_path / tag_name(4)
+    make(tmp_path, 6, 0.5, scored_on="a")  # the first data again
+    assert find_best(tmp_path) == tmp_path / tag_name(1)
+
+
+def test_milestones_remain_beside_the_newest(tmp_path):
+    for step in range(1, 8):
+        make(tmp_path, step, milestone=step in (2, 4, 7))
+    prune(tmp_path, 2, tmp_path / tag_name(7))
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["7", "6", "5", "4", "2"]
+
+
+def test_after_a_fallback_what_was_damaged_is_neither_the_newest_nor_the_best(tmp_path):
+    make(tmp_path, 2, score=0.5)
+    flip(make(tmp_path, 6, score=0.9) / "rank-00000.safetensors", -1)
+    prune(tmp_path, 1, make(tmp_path, 3))
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["3", "2"]
+
+
+def test_the_newest_remains_though_a_later_one_cannot_be_deleted(tmp_path):
+    """A person has added a file to a checkpoint that was damaged."""
+    make(tmp_path, 2, score=0.5)
+    (make(tmp_path, 6) / "notes.txt").write_text("mine")
+    prune(tmp_path, 1, make(tmp_path, 3))
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3", "2"]
+
+
+def test_what_a_kill_leaves_while_safetensors_writes_is_deleted(tmp_path):
+    make(tmp_path, 5)
+    left = tmp_path / f".{tag_name(10)}.tmp"
+    left.mkdir()
+    (left / ".tmpMaIXov").write_bytes(b"half of a file")  # as the library calls what it has not renamed yet
+    clean_up_interrupted(tmp_path)
+    assert not left.exists()
+
+
+def test_a_checkpoint_that_was_moved_and_linked_stays_where_it_is(tmp_path):
+    run, archive = tmp_path / "checkpoints", tmp_path / "archive"
+    for step in range(1, 6):
+        make(run, step)
+    archive.mkdir()
+    (run / tag_name(2)).rename(archive / tag_name(2))
+    (run / tag_name(2)).symlink_to(archive / tag_name(2))
+    there = sorted(archive.rglob("*"))
+    prune(run, 1, run / tag_name(5))
+    assert [tag.name[-1] for tag in tags(run)] == ["5", "2"], "the others are deleted all the same"
+    make(run, 2)  # which takes the place of the link
+    assert not (run / tag_name(2)).is_symlink()
+    for ending in ("tmp", "replaced", "removed"):
+        left = run / f".{tag_name(2)}.{ending}"
+        if not left.exists():
+            left.symlink_to(archive / tag_name(2))
+    clean_up_interrupted(run)
+    assert sorted(archive.rglob("*")) == there

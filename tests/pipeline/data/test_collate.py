@@ -1,5 +1,7 @@
-"""Rows to batches: rows by hand, labels by objective, and negatives."""
+"""Rows to batches: rows by hand, labels by objective, negatives; and batches made ahead."""
 
+import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +13,10 @@ from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardRows
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
-from pipeline.data.collate import DRAWS, BatchShape, Collator, sample_partners
+from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
+from pipeline.data.prefetch import prefetch
+from tests.data_prep import corpora
 from tests.pipeline.data import plain_batches
 
 VOCABULARY = 200
@@ -65,19 +69,13 @@ def collator(shards, objective="sop", seed=0, masking=PAPER):
     return Collator(shards, BatchShape.of(shards, masking=masking), CONTINUES, objective, seed, masking)
 
 
-def original(batch, index):
-    """Row `index` with the masked tokens put back."""
-    ids = batch.input_ids[index].copy()
-    used = batch.masked_labels[index] != IGNORED_LABEL
-    ids[batch.masked_positions[index][used]] = batch.masked_labels[index][used]
-    return ids
-
-
 def test_a_row_of_two_pairs_by_hand():
     shards = MemoryShards([make_row([([10], [11], [12], []), ([], [20], [], [])], document=0)], length=16)
     batch = collator(shards, objective="mlm").read([0], [0])
-    #                            [CLS]  a   a [SEP]  b [SEP] [CLS]  a [SEP] then padding
-    assert original(batch, 0).tolist() == [2, 10, 11, 3, 12, 3, 2, 20, 3] + [0] * 7
+    used = batch.masked_labels[0] != IGNORED_LABEL
+    batch.input_ids[0, batch.masked_positions[0][used]] = batch.masked_labels[0][used]  # the masked tokens, put back
+    #                                    [CLS]  a   a [SEP]  b [SEP] [CLS]  a [SEP] then padding
+    assert batch.input_ids[0].tolist() == [2, 10, 11, 3, 12, 3, 2, 20, 3] + [0] * 7
     assert batch.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0] + [0] * 7
     assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2] + [0] * 7
     assert batch.sequence_ids[0].tolist() == [0] * 6 + [1] * 3 + [-1] * 7
@@ -130,13 +128,6 @@ def test_rows_of_more_words_than_an_index_has_bits_are_read_plainly_too():
         np.testing.assert_array_equal(field, plain)
 
 
-@pytest.mark.parametrize("objective", ["sop", "nsp"])
-def test_half_of_the_labels_are_1(objective):
-    shards = random_shards(count=400)
-    many = collator(shards, objective).read([epoch for epoch in range(1, 21) for _ in range(400)], [*range(400)] * 20)
-    assert abs(many.sentence_labels.mean() - 0.5) < 0.016  # of 16,000: four standard errors
-
-
 @pytest.mark.parametrize(
     ("limit", "chosen"), [(None, range(30)), (1, [0]), (7, [0, 4, 8, 12, 17, 21, 25]), (30, range(30)), (99, range(30))]
 )
@@ -152,26 +143,29 @@ def test_an_evaluation_of_some_rows_has_the_same_rows_on_any_number_of_ranks(lim
         assert set(filled) == wanted
 
 
-def test_a_negative_is_cut_before_a_word_and_inside_its_last_sentence_as_a_true_one():
-    """Every token has an id of its own, so the place of a segment shows; a third of the ids continue a word."""
-    rng = np.random.default_rng(0)
-    continues_word = rng.random(1 << 16) < 0.33
-    rows, start = [], 5
-    for number in range(400):
-        lengths = rng.integers(1, 30), rng.integers(5, 30), rng.integers(5, 30), rng.integers(1, 30)
-        parts = []
-        for length in lengths:
-            parts.append(range(start, start + length))
-            start += length
-        rows.append(make_row([parts], number))
-    shards = MemoryShards(rows, 256)
-    whole, cut = (np.array([getattr(row.parts, name)[0] for row in rows]) for name in ("b", "trail"))
-    partners = sample_partners(
-        shards, np.arange(400), whole, cut, np.random.default_rng(1).random((400, DRAWS)), continues_word
-    )
-    text_ends = {int(row.tokens[-1]) for row in rows}
-    sentence_ends = {int(row.tokens[-sum(row.parts[2:])[0]]): int(row.tokens[-row.parts.trail[0] - 1]) for row in rows}
-    found = [one.tolist() for one, length in zip(partners, whole + cut) if one is not None and len(one) == length]
-    assert len(found) > 380
-    assert sum(bool(continues_word[one[-1] + 1]) and one[-1] not in text_ends for one in found) < 4
-    assert sum(one[-1] <= sentence_ends[one[0]] for one in found) < 4
+def test_items_come_in_order_and_an_error_is_raised_where_the_item_was_wanted():
+    def items():
+        yield from range(100)
+        raise KeyError("broken shard")
+
+    ahead = prefetch(items(), depth=3)
+    assert [next(ahead) for _ in range(100)] == list(range(100))
+    with pytest.raises(KeyError, match="broken shard"):
+        next(ahead)
+
+
+def test_the_thread_stays_only_so_far_ahead_and_ends_with_the_iterator():
+    made = []
+
+    def items():
+        for number in range(10**6):
+            made.append(number)
+            yield number
+
+    ahead = prefetch(items(), depth=2)
+    assert next(ahead) == 0
+    corpora.wait_until(lambda: len(made) == 3)  # one taken, two ahead
+    time.sleep(0.1)
+    assert len(made) == 3
+    ahead.close()
+    corpora.wait_until(lambda: not any(thread.name.startswith("batches") for thread in threading.enumerate()))

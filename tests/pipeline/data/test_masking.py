@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.text.vocabulary import MASK_ID
 from pipeline.data import masking
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings, Words
@@ -86,40 +85,6 @@ def test_the_paper_s_values_are_the_defaults():
     assert (PAPER.replace_with_mask, PAPER.replace_with_random) == (0.8, 0.1)
     np.testing.assert_allclose(PAPER.ngram_cdf, [6 / 11, 9 / 11, 1])  # p(n) is proportional to 1 / n
     np.testing.assert_allclose(MaskingSettings(max_ngram=5).ngram_cdf, np.array([60, 90, 110, 125, 137]) / 137)
-
-
-@pytest.mark.parametrize("longest", [1, 2, 5])
-def test_ngram_lengths_follow_one_over_n_in_short_segments_too(longest):
-    # 300 segments of 6 words: an n-gram of 5 has two places in each, one of 1 has six, and still p(n) holds.
-    starts = (np.arange(300)[:, None] * 7 + np.arange(6)).ravel()
-    words = Words(starts, np.ones(1800, dtype=np.int64), np.repeat(np.arange(300), 6))
-    rng = np.random.default_rng(0)
-    settings = MaskingSettings(max_ngram=longest)
-    drawn = np.concatenate([choose(words, 60, rng, settings).tokens for _ in range(300)])
-    counts = np.bincount(drawn, minlength=longest + 1)[1:]
-    expected = 1 / np.arange(1, longest + 1)
-    expected *= len(drawn) / expected.sum()
-    assert len(counts) == longest
-    # The budget may shorten the last n-gram of a row; chi-squared with 4 degrees: 99.9 % lie below 18.5.
-    assert ((counts - expected) ** 2 / expected).sum() < 18.5
-
-
-@pytest.mark.parametrize(
-    ("with_mask", "with_random"), [(0.8, 0.1), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.5, 0.2), (0.7, 0.3)]
-)
-def test_the_replacement_follows_its_settings(with_mask, with_random):
-    settings = MaskingSettings(replace_with_mask=with_mask, replace_with_random=with_random)
-    labels = np.full(30_000, 7)
-    seen = masking.corrupt(labels, np.random.default_rng(2).random((2, 30_000)), MASK_ID, 5, 100_005, settings)
-    # Four standard errors of a part of 30,000 are 0.0116 at most. A random token is 7 once in 100,000.
-    assert abs((seen == MASK_ID).mean() - with_mask) < 0.012
-    assert abs((seen == 7).mean() - (1 - with_mask - with_random)) < 0.012
-    assert with_random > 0 or set(seen.tolist()) <= {MASK_ID, 7}
-    random = masking.corrupt(labels, np.random.default_rng(2).random((2, 30_000)), MASK_ID, 5, 1000, settings)
-    random = random[(random != MASK_ID) & (random != 7)]
-    if with_random > 0:
-        assert (random.min(), random.max()) == (5, 999)
-        assert abs(random.mean() - 502) < 40  # six standard errors of 3,000
 
 
 def arithmetic_shards():

@@ -45,22 +45,11 @@ def exchange() -> list[dict[str, Any]]:
     return everything
 
 
-@pytest.fixture(scope="module")
-def exchanged(tmp_path_factory):
-    scratch = tmp_path_factory.mktemp("control")
-    return processes.run(WORLD, exchange, scratch=scratch)
-
-
-def test_only_rank_0_receives_what_is_gathered(exchanged):
+def test_who_receives_who_fails_and_how_long_a_wait_may_last(tmp_path):
+    exchanged = processes.run(WORLD, exchange, scratch=tmp_path)
     assert [found["gathered"] for found in exchanged] == [[f"of rank {rank}" for rank in range(WORLD)], None, None]
-    assert [found["received"] for found in exchanged] == [WORLD, 0, 0]
-
-
-def test_a_failure_on_one_rank_is_raised_on_all(exchanged):
+    assert [found["received"] for found in exchanged] == [WORLD, 0, 0], "only rank 0 receives what is gathered"
     assert [found["of rank 0"] for found in exchanged] == [7] * WORLD
     assert [(found["on rank 0"], found["on one"]) for found in exchanged] == [("no space", "no space")] * WORLD
-
-
-def test_a_wait_may_last_as_long_as_reading_all_shards_from_a_slow_disk(exchanged):
-    terabyte = timedelta(seconds=1e12 / 100e6)
+    terabyte = timedelta(seconds=1e12 / 100e6)  # all shards from a slow disk
     assert all(found["limit"] > terabyte for found in exchanged)

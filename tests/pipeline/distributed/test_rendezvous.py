@@ -1,6 +1,5 @@
 """The ranks of a job meet: its address and port, and what the ranks agree on."""
 
-import json
 import os
 import socket
 import sys
@@ -16,7 +15,7 @@ from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 from pipeline.distributed.rendezvous import Rendezvous, find_rank, reserve_port
 from pipeline.run import launch
 from tests.pipeline.conftest import run
-from tests.pipeline.pretraining.command_lines import CONFIG
+from tests.pipeline.finetuning.finetune_runs import be_no_rank
 
 HOST = os.uname().nodename
 
@@ -59,15 +58,9 @@ def test_a_name_that_comes_late_is_waited_for(monkeypatch):
     assert list(answers) == []
 
 
-def test_a_command_ends_with_one_line_and_status_2(be_rank, capsys):
+def test_a_command_ends_with_one_line_and_status_2(be_rank, refusal):
     be_rank(MASTER_PORT=29500, MASTER_ADDR="no-such-host.invalid")
-
-    def parse(words):
-        pytest.fail("the ranks cannot have met")
-
-    assert launch.run_command(parse, pretrain.make_tasks, []) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
+    said = refusal(lambda words: launch.run_command(pytest.fail, pretrain.make_tasks, words))  # the ranks never meet
     assert said.startswith("error: the environment variable MASTER_ADDR is 'no-such-host.invalid'")
 
 
@@ -80,16 +73,15 @@ def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one():
     assert run(sys.executable, "-c", code).stdout == "(2000, 2000)\n"
 
 
-def test_the_port_of_a_single_rank_is_given_to_nobody_else_and_its_store_listens_on_it(
-    monkeypatch,
-):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "1")  # so that monkeypatch puts back what was there
-        monkeypatch.delenv(name)
+def test_the_port_of_a_single_rank_is_given_to_nobody_else_and_its_store_listens_on_it(monkeypatch, be_rank):
+    be_no_rank(monkeypatch)
     find_rank()
     port = int(os.environ["MASTER_PORT"])
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
+    be_rank(world_size=1, MASTER_PORT=port)  # a launcher's, which another run on this host may have
+    find_rank()
+    assert int(os.environ["MASTER_PORT"]) != port
     store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, multi_tenant=True)
     assert store.add("count", 1) == 1
 
@@ -126,22 +118,6 @@ def status_of(ended: "Future[str]") -> object:
     error = ended.exception(timeout=1000)
     assert isinstance(error, SystemExit)
     return error.code
-
-
-@pytest.mark.slow
-def test_a_rank_that_a_launcher_started_alone_needs_no_port(corpus, tmp_path):
-    """Another run on this host has the launcher's port."""
-    config = tmp_path / "small.json"
-    config.write_text(json.dumps(CONFIG))
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-        words = ["--model", "albert-tiny", "--data", corpus.train, "--steps", "1", "--output", tmp_path / "run"]
-        words += ["--deepspeed_config", config]
-        port = str(other.getsockname()[1])
-        ended = run(sys.executable, "-m", "pipeline.pretrain", *words, **rank, MASTER_PORT=port)
-    assert "finished after 1 steps" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -187,9 +163,8 @@ def test_on_one_host_rank_0_listens_on_the_loopback_address_only(meet):
 
 def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet):
     """As after `init_process_group`: both find the one server of the process."""
-    earlier = TCPStore(
-        "127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=True, wait_for_workers=False, multi_tenant=True
-    )
+    port = int(os.environ["MASTER_PORT"])
+    earlier = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, multi_tenant=True)
     meet(0)
     assert earlier.check(["jobs/0"])
 

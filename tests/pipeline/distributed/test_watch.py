@@ -128,29 +128,11 @@ def test_a_rank_that_hangs_is_named_and_all_write_their_stacks(ends, tmp_path):
 
 
 class SlowWatch(Watch):
+    """Each look takes three ticks."""
+
     def _hear(self) -> None:
         time.sleep(2 * TICK)
         super()._hear()
-
-
-def break_off(case: None, output: Path) -> None:
-    """Rank 1 is stopped, the collective of rank 0 breaks off, and each look takes three ticks."""
-
-    def work(rank: int) -> None:
-        progress.get_progress().enter("backward", 2)
-        time.sleep(8 * TICK)  # until both have read it
-        if rank == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        raise RuntimeError("gloo: Connection closed by peer")
-
-    be_watched(output, work, SlowWatch)
-
-
-def test_a_lost_rank_is_named_by_a_watch_that_is_slowed_down(ends):
-    statuses, lines = ends(break_off, None, 2, stuck=1)
-    assert statuses == [69, -signal.SIGKILL]
-    (line,) = [line for line in lines if line.startswith("error: ")]
-    assert line.startswith(f"error: lost rank 1 on host {HOST}: ")
 
 
 class SilentWatch(Watch):
@@ -158,22 +140,29 @@ class SilentWatch(Watch):
         self._rounds += 1
 
 
-def break_off_before_a_beat(case: None, output: Path) -> None:
-    """Rank 1 has written nothing when it is lost, right after the first step."""
+def break_off(case: str, output: Path) -> None:
+    """The collective of rank 0 breaks off: rank 1 is stopped, or has written nothing since its start."""
 
     def work(rank: int) -> None:
-        progress.get_progress().took_step(0.1)
-        if rank == 1:
-            time.sleep(600)
+        if case == "stopped":
+            progress.get_progress().enter("backward", 2)
+            time.sleep(8 * TICK)  # until both have read it
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            progress.get_progress().took_step(0.1)
+            time.sleep(600 * rank)
         raise RuntimeError("gloo: Connection closed by peer")
 
-    be_watched(output, work, SilentWatch if os.environ["RANK"] == "1" else Watch)
+    be_watched(output, work, SlowWatch if case == "stopped" else SilentWatch if os.environ["RANK"] == "1" else Watch)
 
 
-def test_a_rank_is_lost_that_was_not_heard_of_since_its_start(ends):
-    statuses, lines = ends(break_off_before_a_beat, None, 2, stuck=1)
+@pytest.mark.parametrize("case", ["stopped", "silent"])
+def test_a_lost_rank_is_named_by_a_slow_watch_and_where_it_was_never_heard_of(ends, case):
+    statuses, lines = ends(break_off, case, 2, stuck=1)
     assert statuses == [69, -signal.SIGKILL]
-    assert [line for line in lines if line.startswith(f"error: lost rank 1 on host {HOST}: ")]
+    (line,) = [line for line in lines if line.startswith("error: ")]
+    assert line.startswith(f"error: lost rank 1 on host {HOST}: ")
 
 
 def fail(case: tuple[int, Exception], output: Path) -> None:

@@ -313,19 +313,13 @@ def test_buffers_and_update_by_hand(precision, stage, world, zero, buffers, upda
     assert (found.buffers, found.update) == (buffers, update)
 
 
-def test_the_layer_that_is_computed_again_and_a_cast_of_the_gradients_take_memory():
-    plain, again = (
-        make_plan(small(), checkpointing=what, zero={"reduce_bucket_size": 300}).memory.buffers
-        for what in ("none", "layer")
-    )
+def test_what_is_computed_again_casts_of_gradients_and_no_more_than_a_chunk_of_logits_take_memory():
+    zero = {"reduce_bucket_size": 300}
+    plain, again = (make_plan(small(), checkpointing=what, zero=zero).memory.buffers for what in ("none", "layer"))
     assert again - plain == 20 * (208 - 16)
     cast = make_plan(small(), world=4, communication_data_type="fp32").memory.buffers
     assert cast == (2 + 4) * PARAMETERS + 2 * BUCKET
-
-
-def test_no_more_than_a_chunk_of_logits_exists():
-    many = make_plan(XXLARGE, rows=64, shape=BatchShape(512, pairs=1, predictions=77), precision="fp32")
-    assert many.memory.buffers == 2048 * 30_000 * 12 + 4 * BUCKET
+    assert make_plan(XXLARGE, rows=64, shape=ROW, precision="fp32").memory.buffers == 2048 * 30_000 * 12 + 4 * BUCKET
 
 
 @pytest.mark.parametrize(

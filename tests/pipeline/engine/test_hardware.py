@@ -4,25 +4,17 @@ import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
 
 from common.errors import UserError
-from pipeline.engine.hardware import (
-    check_accelerator,
-    check_gpus_are_usable,
-    detect_hardware,
-    limit_compile_threads,
-)
+from pipeline.engine.hardware import check_accelerator, check_gpus_are_usable, detect_hardware, limit_compile_threads
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.stand_ins import nvidia_smi
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update it. More"
-
-
-def too_old() -> None:
-    raise RuntimeError(TOO_OLD)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +22,7 @@ def torch_without_gpu(monkeypatch):
     for name in ("DS_ACCELERATOR", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "init", too_old)
+    monkeypatch.setattr(torch.cuda, "init", mock.Mock(side_effect=RuntimeError(TOO_OLD)))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
 
 

@@ -76,10 +76,10 @@ def show_bugs() -> dict[str, Any]:
     return found
 
 
+pytestmark = pytest.mark.slow
 FIXED = "DeepSpeed has fixed this: remove the workaround from pipeline/engine/workarounds.py, and this test"
 
 
-@pytest.mark.slow
 def test_a_start_compiles_nothing_and_leaves_nothing_in_shared_memory(tmp_path):
     program = "from pipeline.engine import workarounds; workarounds.init_distributed('gloo')"
     before = set(os.listdir("/dev/shm"))
@@ -102,14 +102,9 @@ def found_bugs(tmp_path_factory):
     return processes.run(2, show_bugs, scratch=tmp_path_factory.mktemp("zero"))
 
 
-@pytest.mark.slow
-def test_bf16_at_stage_0_steps_before_training(found_bugs):
+def test_bf16_at_stage_0_steps_before_training_clips_as_stage_1_and_skips_a_step_that_is_not_finite(found_bugs):
     assert found_bugs["first step"] > 1e-3, FIXED
     assert found_bugs["first step mended"] == 0.0
-
-
-@pytest.mark.slow
-def test_bf16_at_stage_0_clips_as_stage_1_and_skips_a_step_that_is_not_finite(found_bugs):
     assert found_bugs["gradients times", math.inf] == (1, 0.0)
     skipped, change = found_bugs["gradients times", 1.0]
     assert skipped == 1
@@ -119,7 +114,6 @@ def test_bf16_at_stage_0_clips_as_stage_1_and_skips_a_step_that_is_not_finite(fo
     assert training.difference(found_bugs["bf16", 0], found_bugs["bf16", 1]) < 0.01
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_the_loss_scale_doubles_before_gradients_are_unscaled(stage, found_bugs):
     wanted = training.reference(3, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
@@ -127,7 +121,6 @@ def test_the_loss_scale_doubles_before_gradients_are_unscaled(stage, found_bugs)
     assert training.difference(found_bugs["doubling", stage, False], wanted) > 0.2, FIXED
 
 
-@pytest.mark.slow
 def test_the_norm_of_fp32_gradients_at_stage_0_is_inaccurate_and_not_kept(found_bugs):
     norm = 0.01 * math.sqrt(4_000_000 + 29 * 7)
     wanted = 0.01 * training.CLIP / (norm + 1e-6)
@@ -143,7 +136,6 @@ def test_the_norm_of_fp32_gradients_at_stage_0_is_inaccurate_and_not_kept(found_
     assert found_bugs["norm without clipping", 0, False] is None, FIXED
 
 
-@pytest.mark.slow
 def test_fp16_at_stage_0_divides_by_a_scale_that_never_multiplied_the_loss(found_bugs):
     wanted = training.reference(1, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
     assert training.difference(found_bugs["fp16", 1], wanted) < 0.01

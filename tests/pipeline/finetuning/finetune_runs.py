@@ -28,17 +28,6 @@ def start_ranks(folder, count, arguments):
     ]  # fmt: skip
 
 
-def records(output):
-    """The metrics of training and evaluations that do not depend on the clock."""
-    timed = ("second", "wait", "mfu", "tflop", "share", "memory", "checkpoint")
-    lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [
-        {name: value for name, value in record.items() if not any(word in name for word in timed)}
-        for record in map(json.loads, lines)
-        if record["split"] != "save"
-    ]
-
-
 def be_no_rank(monkeypatch):
     """Removes the variables of a launcher. The test's end undoes what the command sets."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):

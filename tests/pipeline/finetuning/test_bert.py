@@ -17,7 +17,8 @@ from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 from tests.data_prep import corpora
 from tests.model.examples import randomise
-from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, start_ranks, words
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, start_ranks, words
+from tests.pipeline.outcome import records
 
 pytestmark = pytest.mark.slow
 

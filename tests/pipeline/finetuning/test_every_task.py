@@ -16,7 +16,8 @@ from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
-from tests.pipeline.finetuning.finetune_runs import records, results, words
+from tests.pipeline.finetuning.finetune_runs import results, words
+from tests.pipeline.outcome import records
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.finetune_tasks import Start, finetune_each
 

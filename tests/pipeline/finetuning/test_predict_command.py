@@ -92,7 +92,8 @@ def test_a_pipe_gets_the_rows_as_they_are_made(command, capfdbinary):
     with pytest.raises(KeyboardInterrupt):
         predict.main([*words, "--out", "-"])
     lines = capfdbinary.readouterr().out.splitlines()
-    assert [json.loads(line)["text"] for line in lines] == TEXTS[:8]
+    rows = [json.loads(line) for line in lines]
+    assert [(row["text"], len(row["embedding"])) for row in rows] == [(text, 32) for text in TEXTS[:8]]
 
 
 def test_rows_that_cannot_be_read_keep_their_place(monkeypatch):

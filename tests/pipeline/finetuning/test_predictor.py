@@ -1,21 +1,32 @@
-"""Models that were not trained here predict as `transformers` does, from a directory or from the hub."""
+"""Predictions, pieces for [MASK] and batches: models of a directory or the hub give what `transformers` gives."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 
 from common.errors import UserError
+from data_prep.text.load_vocabulary import load_vocabulary
+from model import huggingface
 from pipeline import predict
-from pipeline.finetuning.predictor import open_predictor
+from pipeline.finetuning import fine_tuning, predictor
+from pipeline.finetuning.predictor import batches_of, open_predictor
 from pipeline.sharing.write_export import export_run
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.registry import TASKS
+from pipeline.training.training_run import TrainingFailed, unmonitored
 from tests.model.examples import randomise
+from tests.pipeline.pretraining import trained_models
 from tests.pipeline.sharing import runs
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]
@@ -80,10 +91,7 @@ def test_labels_are_those_of_their_numbers_and_a_published_classifier_may_read_p
     config = json.loads((place / "config.json").read_text())
     sorted_as_texts = config | {"id2label": dict(sorted(labels.items()))}  # 10 before 2
     (place / "config.json").write_text(json.dumps(sorted_as_texts))
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(place).eval()
-    tokens = transformers.AutoTokenizer.from_pretrained(place)("abc de", "bad", return_tensors="pt")
-    with torch.no_grad():
-        best = int(model(**tokens).logits.argmax())
+    best = int(logits_of(place, "SequenceClassification", "abc de", "bad").argmax())
     found = open_predictor(place).predict([("abc de", "bad"), {"text": "abc de", "text_pair": "bad"}])
     assert [each["prediction"] for each in found] == [f"label {best}"] * 2
     with pytest.raises(UserError, match="has 3 texts, and the task 1; give as many"):
@@ -101,7 +109,7 @@ def test_a_published_model_without_a_task(tmp_path):
         predictor.predict([{"text": "a"}])
 
 
-def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
+def test_a_model_of_the_hub(tmp_path, monkeypatch, refusal):
     """The client of the hub is asked for what is safe to open, and its error is one line."""
     published = publish(tmp_path / "m", "SequenceClassification")
 
@@ -119,11 +127,8 @@ def test_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
     assert predict.main(["--run", "me/small", *line, "hub.csv"]) == 0
     assert predict.main(["--run", "m", *line, "directory.csv"]) == 0
     assert (tmp_path / "hub.csv").read_bytes() == (tmp_path / "directory.csv").read_bytes()
-    capsys.readouterr()
-    assert predict.main(["--run", "me/none", *line, "none.csv"]) == 2
-    error = capsys.readouterr().err
-    assert "--run me/none: there is no such directory, and the hub gives no model" in error
-    assert error.count("\n") == 1
+    said = refusal(predict.main, "--run", "me/none", *line, "none.csv")
+    assert "--run me/none: there is no such directory, and the hub gives no model" in said
 
 
 @pytest.mark.slow
@@ -136,3 +141,88 @@ def test_a_mistyped_run_is_one_line_in_a_process_of_its_own(tmp_path):
     assert ended.stderr.startswith("error: --run runs/nothing: there is no such directory")
     assert "name the --output of a run" in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+@given(st.lists(st.integers(3, 300), max_size=60), st.integers(1, 5), st.integers(1, 900))
+def test_every_sample_is_evaluated_once_and_all_ranks_have_equally_many_batches(lengths, world_size, tokens):
+    features = SimpleNamespace(lengths=np.array(lengths, dtype=np.int64))
+    parts = [batches_of(features, rank, world_size, tokens) for rank in range(world_size)]
+    assert len({len(part) for part in parts}) == 1
+    samples = [sample for part in parts for batch in part for sample in batch]
+    assert sorted(samples) == list(range(len(lengths)))
+    for batch in (batch for part in parts for batch in part):
+        assert len(batch) <= 1 or sum(lengths[sample] for sample in batch) <= tokens
+    by_number = batches_of(features, limit=world_size, by_tokens=False)
+    assert sorted(sample for batch in by_number for sample in batch) == sorted(samples)
+    assert [len(batch) for batch in by_number[:-1]] == [world_size] * (len(by_number) - 1)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_numbers_that_are_none_end_the_training_on_all_ranks(monkeypatch, is_first):
+    said = "predictions or labels hold NaN or infinity; the training has diverged"
+    logits = np.array([[np.nan], [1.0]], np.float32)
+    predictions = Logits(np.array(["0", "1"]), logits, np.array([1.0, 2.0], np.float32)) if is_first else None
+    monkeypatch.setattr(fine_tuning, "predict", lambda *given: predictions)
+    control = SimpleNamespace(broadcast=lambda value: value if is_first else said)
+    engine = SimpleNamespace(device="cpu", train=lambda: None)
+    task = fine_tuning.FineTuning(None, None, None, TASKS["stsb"], SimpleNamespace(features={"dev": None}), None)
+    task.control = control
+    with pytest.raises(TrainingFailed, match=f"the evaluation on dev failed: {said}; lower the learning rate"):
+        task.evaluate(engine, unmonitored)
+
+
+@pytest.fixture(scope="module")
+def small(corpus, tmp_path_factory):
+    """A model with random weights, its vocabulary, and its export."""
+    sizes = {"max_position_embeddings": 32, "initializer_range": 0.5}
+    directory = trained_models.export(tmp_path_factory.mktemp("export"), corpus.vocabulary, **sizes)
+    return huggingface.load(directory).eval(), load_vocabulary(corpus.vocabulary), directory
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bafilon [MASK] dolon.",
+        "Sara vi[MASK].",
+        "[MASK] kemist!",
+        "It ends with [MASK]",
+        "[MASK]",
+        "Two [MASK] words, [MASK]lon.",
+        "Side by side: [MASK][MASK] and [MASK] [MASK].",
+        "Café,  DOLON\t[MASK] ☃ wu.",
+        "☃[MASK]☃ ba [MASK]☃",
+    ],
+)
+def test_the_pieces_for_a_mask_are_those_of_transformers(small, text):
+    model, vocabulary, directory = small
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    assert predictor.encode(vocabulary, text) == tokenizer(text)["input_ids"]
+    theirs = transformers.pipeline("fill-mask", str(directory), tokenizer=tokenizer, top_k=3)(text)
+    theirs = theirs if text.count("[MASK]") > 1 else [theirs]
+    mine = predictor.fill(model, vocabulary, text, 3)
+    assert len(mine) == len(theirs) == text.count("[MASK]")
+    for ours, reference in zip(mine, theirs):
+        assert [vocabulary.pieces.index(one.piece) for one in ours] == [one["token"] for one in reference]
+        assert [one.probability for one in ours] == pytest.approx([one["score"] for one in reference], abs=1e-5)
+
+
+def test_a_text_that_cannot_be_filled(small):
+    model, vocabulary, _ = small
+    for text, message in (
+        ("No mask.", r"the text 'No mask\.' has no \[MASK\]"),
+        ("bafilon " * 40 + "[MASK]", "tokens, and the model 32 positions; shorten 'bafilon"),
+    ):
+        with pytest.raises(UserError, match=message):
+            predictor.fill(model, vocabulary, text, 3)
+
+
+def test_a_run_without_its_vocabulary(corpus, tmp_path, refusal):
+    run = runs.pretraining(tmp_path / "run", corpus.vocabulary)
+    (run / "spiece.model").unlink()
+    said = refusal(predict.main, "--run", run, "--mask", "a [MASK]")
+    assert "has no vocabulary (spiece.model, tokenizer.json or vocab.txt); copy there" in said
+
+
+def test_a_text_is_read_as_utf_8_where_python_has_not_decoded_it(small, capsys):
+    assert predict.main(["--run", str(small[2]), "--top-k", "1", "--mask", "Caf\udcc3\udca9 [MASK]"]) == 0
+    assert capsys.readouterr().out.startswith("Café [MASK]\n")

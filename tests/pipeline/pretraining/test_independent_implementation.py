@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -81,11 +80,6 @@ class LiteralLamb:
             weight.grad = None
 
 
-def rate_at(step: int, warmup: int, steps: int) -> float:
-    """The learning rate of the paper's code: a line to 0 over all steps, which the warm-up replaces."""
-    return PEAK * step / warmup if step < warmup else PEAK * (1.0 - step / steps)
-
-
 def sums_of(model: nn.Module, collator: Collator, epochs: Sequence[int], rows: Sequence[int]) -> list[Tensor]:
     """MLM loss sum and count, sentence loss sum and count of packed rows, computed on one padded row for each pair."""
     batch = plain_batches.read(collator, epochs, rows)._asdict()
@@ -124,7 +118,9 @@ def train_reference(data: Path, out: Path) -> Losses:
         mlm, predictions, sop, pairs = sums_of(model, collator, epochs, rows)
         mlm, sop = mlm / predictions, sop / pairs.clamp(min=1)
         (mlm + sop).backward()
-        optimizer.step(rate_at(step, round(0.025 * STEPS), STEPS))
+        # The paper's code: a line to 0 over all steps, which the warm-up replaces.
+        warmup = round(0.025 * STEPS)
+        optimizer.step(PEAK * step / warmup if step < warmup else PEAK * (1.0 - step / STEPS))
         losses.append((mlm.item(), sop.item()))
     model.save_pretrained(out)
     return losses
@@ -151,28 +147,13 @@ def held_out(export: Path, eval_data: Path) -> float:
     return float(mlm / predictions)
 
 
-class Trained(NamedTuple):
-    """The losses of both implementations, and the directory of their models."""
-
-    ours: Losses
-    theirs: Losses
-    folder: Path
-
-
-@pytest.fixture(scope="module")
-def trained(corpus, tmp_path_factory):
+def test_every_step_has_the_same_losses_and_the_models_learn_and_end_equal(corpus, tmp_path):
     torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("independent")
-    return Trained(train_this(corpus.train, folder), train_reference(corpus.train, folder / "reference"), folder)
-
-
-def test_every_step_has_the_same_losses(trained):
-    assert len(trained.ours) == STEPS
-    np.testing.assert_allclose(trained.ours, trained.theirs, rtol=0, atol=TOLERANCE)
-
-
-def test_the_models_learned_and_end_equal(trained, corpus):
-    mlm = [loss for loss, _ in trained.theirs]
+    ours = train_this(corpus.train, tmp_path)
+    theirs = train_reference(corpus.train, tmp_path / "reference")
+    assert len(ours) == STEPS
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+    mlm = [loss for loss, _ in theirs]
     assert sum(mlm[-5:]) < sum(mlm[:5]) - 1.0  # otherwise equal losses would say little
-    ours, theirs = (held_out(trained.folder / name, corpus.held_out) for name in ("run/export", "reference"))
-    assert ours == pytest.approx(theirs, abs=TOLERANCE)
+    own, other = (held_out(tmp_path / name, corpus.held_out) for name in ("run/export", "reference"))
+    assert own == pytest.approx(other, abs=TOLERANCE)

@@ -1,4 +1,4 @@
-"""--init: the first loss is that of `transformers`, new heads are named, and what does not fit is refused."""
+"""Initial weights: first losses as of `transformers`, tensors that are copied, new heads, and what does not fit."""
 
 import json
 import shutil
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
 from common.errors import UserError
@@ -16,14 +17,28 @@ from data_prep.format.shard_manifest import read_manifest
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.tokenizer_json import tokenizer_files
 from model import AlbertConfig, AlbertForPreTraining, huggingface
-from pipeline.checkpoint.initial_weights import fill_weights, find_model, read_initial_weights
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.initial_weights import (
+    InitialWeights,
+    exported_checkpoint,
+    fill_weights,
+    find_model,
+    read_initial_weights,
+)
+from pipeline.checkpoint.retention import tag_name
 from pipeline.engine.hardware import Hardware
 from pipeline.pretraining.pretrain_settings import make_task
 from pipeline.run import start as starts
 from pipeline.settings import pretrain_flags
+from pipeline.settings.run_settings import as_json
+from pipeline.settings.settings_file import FORMAT
+from pipeline.tasks.own_tasks import Head
+from pipeline.tasks.registry import TASKS
+from tests.pipeline.checkpoint.test_files import flip, make
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.pretraining.test_independent_implementation import sums_of_batch
-from tests.pipeline.records import write
+from tests.pipeline.records import finetune_settings, pretrain_settings, write
+from tests.pipeline.sharing import runs
 
 CPU = Hardware("CPU", fp16=False, bf16=True)
 CONFIG = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
@@ -51,18 +66,14 @@ def fill(found):
     return model, fill_weights(model, found.weights, found.has_head)
 
 
-def first_batch(found):
-    found.open(SimpleNamespace(all_or_raise=lambda check: None))
-    batch = found.training.read(np.arange(4))
-    return type(batch)(*map(torch.from_numpy, batch))
-
-
 @pytest.mark.parametrize(("kind", "pickled"), [("albert", False), ("albert", True), ("bert", True)])
 def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tmp_path):
     reference = getattr(trained_models, kind)(corpus.vocabulary)
     found = start(trained_models.publish(reference, tmp_path / "published", corpus.vocabulary, pickled))
     assert found.settings.objective == {"albert": "sop", "bert": "nsp"}[kind]
-    batch = first_batch(found)
+    found.open(SimpleNamespace(all_or_raise=lambda check: None))
+    batch = found.training.read(np.arange(4))
+    batch = type(batch)(*map(torch.from_numpy, batch))
     model, kept = fill(found)
     assert kept == []
     with torch.no_grad():
@@ -195,3 +206,96 @@ def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(co
     trained_models.publish(trained_models.bert(corpus.vocabulary), directory, corpus.vocabulary)
     with pytest.raises(UserError, match=r"holds a run with other settings .*init_weights: "):
         start(directory)
+
+
+TINY = runs.config_of()
+HEAD = ["classifier.weight", "classifier.bias"]
+
+
+def make_model(task):
+    return TASKS[task].kind.make_model(TASKS[task], TINY)
+
+
+FINETUNED = as_json({"format": FORMAT, **vars(finetune_settings())})
+
+
+@pytest.mark.parametrize(
+    ("trained", "called", "task", "new"),
+    [
+        ("mnli", "mnli", "mnli", []),
+        ("mnli", "mnli", "rte", HEAD),
+        ("qnli", "qnli", "rte", HEAD),  # as many classes, of another task
+        ("rte", "mnli", "mnli", HEAD),  # an export that says mnli and has two classes
+    ],
+)
+def test_the_head_is_kept_where_it_is_of_the_same_task_and_size(corpus, vocabulary, trained, called, task, new):
+    source, model = make_model(trained), make_model(task)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    initial = InitialWeights(TINY, source.state_dict(), corpus.vocabulary, vocabulary, Head(called))
+    assert fill_weights(model, initial, lambda name: called == task) == new
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name] if name in new else source.state_dict()[name]), name
+
+
+def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpus, vocabulary):
+    tensors = make_model("rte").state_dict()
+    lost = "albert.embeddings.layer_norm.weight"
+    poolers = [name for name in tensors if ".pooler." in name]
+
+    def fill(changed):
+        initial = InitialWeights(TINY, changed, corpus.vocabulary, vocabulary, Head("rte"))
+        return fill_weights(make_model("rte"), initial, lambda name: True)
+
+    with pytest.raises(UserError, match=f"has the tensor {lost} not at all"):
+        fill({name: tensor for name, tensor in tensors.items() if name != lost})
+    with pytest.raises(UserError, match=rf"{lost} in the shape \(9,\), but the model needs it in the shape \(8,\)"):
+        fill(tensors | {lost: torch.ones(9)})
+    assert fill({name: tensor for name, tensor in tensors.items() if name not in poolers}) == poolers
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "holds no model"),
+        ({"settings.json": "{}"}, "has format None"),
+        ({"settings.json": FINETUNED, "results.json": "{}"}, "is a fine-tuning run without its export; finish it"),
+        ({"results.json": "{}"}, "holds a run of several seeds; name one of them"),
+    ],
+)
+def test_places_without_a_model(files, message, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_initial_weights(tmp_path)
+
+
+def test_weights_that_are_no_numbers_are_those_of_the_file(corpus, vocabulary, tmp_path):
+    trained_models.export(tmp_path / "export", corpus.vocabulary)
+    path = tmp_path / "export" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["albert.pooler.weight"][0, 0] = float("nan")
+    save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(UserError, match=r"--init .*export: albert\.pooler\.dense\.weight holds NaN or infinity"):
+        read_initial_weights(tmp_path / "export")
+
+
+def test_the_checkpoint_of_a_run_is_its_best_or_its_newest(tmp_path):
+    (tmp_path / "settings.json").write_text(FINETUNED)
+    with pytest.raises(UserError, match="holds no complete checkpoint"):
+        exported_checkpoint(tmp_path)
+    for step, score, chosen in ((1, None, 1), (2, None, 2), (3, 0.9, 3), (4, 0.5, 3)):
+        make(tmp_path / "checkpoints", step, score)
+        assert exported_checkpoint(tmp_path).name == tag_name(chosen)
+
+
+@pytest.mark.parametrize("read", [exported_checkpoint, lambda run: load_weights(run / "checkpoints")])
+def test_a_damaged_checkpoint_is_passed_over_with_a_note(read, tmp_path, capsys):
+    write(tmp_path, pretrain_settings())
+    _, newest = (make(tmp_path / "checkpoints", step) for step in (1, 2))
+    read(tmp_path)
+    assert capsys.readouterr().err == ""
+    flip(newest / "rank-00000.safetensors", -1)
+    read(tmp_path)
+    fault = "the content of rank-00000.safetensors has changed"
+    assert capsys.readouterr().err == f"note: {newest} is damaged ({fault}), so an older checkpoint is read\n"
+    assert exported_checkpoint(tmp_path).name == tag_name(1)

@@ -1,7 +1,9 @@
-"""The length of a run may change: what is recorded, which rates follow, and that a resume is exact."""
+"""The length of a run may change, and batches may be left out: what is recorded, and that a resume is exact."""
 
 import json
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 
 from common.errors import UserError
 from pipeline.pretraining.lengths import EarlierStart, length_of, paper_steps, skipped_batches_of
+from tests.docs.pages import REPOSITORY, blocks_of
 from tests.pipeline.outcome import differences, outcome
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.records import pretrain_settings
+from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import Ended, run_each, run_one
 
@@ -19,13 +23,7 @@ from tests.pipeline.workers.runs import Ended, run_each, run_one
 def lengthen(command: list[str], init: Path, output: Path, undisturbed: Path) -> dict[str, Ended]:
     """Trains 4 steps, then to 10 steps: stopped after step 6 and resumed in `output`, without a stop in `undisturbed`.
 
-    After the first start the directory of the initial model is gone.
-
-    Args:
-        command: of pipeline.pretrain, without --steps, --init and --output.
-        init: directory for --init.
-        output: of the stopped run.
-        undisturbed: of the other run.
+    After the first start the directory of the initial model is gone. command: without --steps, --init and --output.
     """
 
     def words(steps: int, place: Path = output) -> list[str]:
@@ -102,25 +100,17 @@ def test_another_batch_is_named_by_its_own_message():
     assert length_of(earlier(40, 40), None, 16, None) == 40
 
 
-@pytest.fixture(scope="module")
-def lengthened(corpus, tmp_path_factory):
-    """The two runs of `lengthen` and what each command printed."""
-    folder = tmp_path_factory.mktemp("lengthened")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    init = trained_models.publish(trained_models.albert(corpus.vocabulary), folder / "albert", corpus.vocabulary)
+@pytest.mark.slow
+def test_a_longer_run_goes_on_and_a_stop_changes_nothing(corpus, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    init = trained_models.publish(trained_models.albert(corpus.vocabulary), tmp_path / "albert", corpus.vocabulary)
     command = [
         "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--eval-batches", "2",
-        "--deepspeed_config", str(folder / "config.json"), "--log-interval", "1", "--save-interval", "2",
+        "--deepspeed_config", str(tmp_path / "config.json"), "--log-interval", "1", "--save-interval", "2",
         "--eval-interval", "100", "--precision", "fp32", "--keep-checkpoints", "20",
     ]  # fmt: skip
-    output, undisturbed = folder / "run", folder / "undisturbed"
-    ended = processes.run(1, lengthen, command, init, output, undisturbed, scratch=folder)
-    return output, undisturbed, ended
-
-
-@pytest.mark.slow
-def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
-    output, undisturbed, ended = lengthened
+    output, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
+    ended = processes.run(1, lengthen, command, init, output, undisturbed, scratch=tmp_path)
     assert {name: end.status for name, end in ended.items()} == {
         "first": 0, "again": 0, "stopped": 75, "resumed": 0, "undisturbed": 0,
     }, {name: end.stderr for name, end in ended.items()}  # fmt: skip
@@ -135,3 +125,44 @@ def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
     assert evaluations == [0, 4, 10]  # what it starts from, the first end and the second
     settings = json.loads((output / "settings.json").read_text())
     assert settings["steps"] == 10
+
+
+FLAGS = ("--log-interval", "1")
+BACK, UNDISTURBED = Run("back", 1, 12, flags=FLAGS), Run("undisturbed", 1, 12, flags=(*FLAGS, "--skip-batches", "5-6"))
+LAST = "step-00000006"
+
+
+def recipe(run: Path) -> list[str]:
+    """The commands of the page, for the directory of this run."""
+    blocks = list(blocks_of(REPOSITORY / "docs" / "troubleshooting.md"))
+    heading = next(n for n, block in enumerate(blocks) if "## Going back to an older checkpoint" in block.lines)
+    commands = "\n".join(next(block for block in blocks[heading:] if block.kind == "code").lines)
+    commands = commands.replace("\\\n", " ")
+    for shown, here in (("runs/base", str(run)), ("step-00125000", LAST), ("124300-124320", "5-6")):
+        assert shown in commands
+        commands = commands.replace(shown, here)
+    return commands.splitlines()
+
+
+def go_back(command: list[str], run: Path, undisturbed: list[str]) -> list[Ended]:
+    """Stops a run after step 6, follows the recipe, stops again after step 8, and resumes it without the flag."""
+    (first,) = run_each([(command, 6)])
+    *moves, again = recipe(run)
+    subprocess.run("\n".join(["set -e", *moves]), shell=True, check=True)
+    flag = again.index("--skip-batches")  # before it, the page has the command of its example
+    return [first, *run_each([([*command, *shlex.split(again[flag:])], 8), (command, None), (undisturbed, None)])]
+
+
+@pytest.mark.slow
+def test_the_recipe_ends_as_a_run_that_has_left_the_batches_out_from_the_beginning(corpus, tmp_path):
+    run, undisturbed = tmp_path / BACK.name, tmp_path / UNDISTURBED.name
+    commands = BACK.command(corpus, tmp_path), run, UNDISTURBED.command(corpus, tmp_path)
+    ends = processes.run(1, go_back, *commands, scratch=tmp_path)
+    assert [end.status for end in ends] == [75, 75, 0, 0], ends
+    assert "resuming from step 4" in ends[1].stdout
+    assert "resuming from step 8" in ends[2].stdout
+    assert all("batches 5 to 6 are left out" in end.stdout for end in ends[1:])
+    assert differences(run, undisturbed) == []
+    passed_over = [record.get("batches_passed_over", 0) for record in outcome(run)[0] if record["split"] == "train"]
+    assert passed_over == [0] * 4 + [2] * 6
+    assert (tmp_path / f"{BACK.name}-aside" / LAST / "state.json").exists()

@@ -1,14 +1,19 @@
-"""What pre-training and fine-tuning do alike before anything is built or written."""
+"""What pre-training and fine-tuning do alike before anything is built or written, and --deterministic."""
 
 import json
+import os
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from common.errors import UserError
 from pipeline import finetune, pretrain
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.distributed.rendezvous import Answer, _first_problem
+from pipeline.engine import hardware
 from pipeline.run import facts, start
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.outcome import differences
@@ -17,7 +22,7 @@ from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.runs import run_and_move
+from tests.pipeline.workers.runs import Ended, run_and_move, run_each
 
 pytestmark = pytest.mark.slow
 
@@ -45,26 +50,15 @@ def commands(corpus, tmp_path_factory):
 )
 @pytest.mark.parametrize("name", ["pretrain", "finetune"])
 def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
-    commands, tmp_path, monkeypatch, capsys, name, change, flags, message
+    commands, tmp_path, monkeypatch, refusal, name, change, flags, message
 ):
     main, words = commands[name]
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG | change))
     output = tmp_path / "run"
-    words = [*words, "--deepspeed_config", config, "--output", output, *flags]
     be_no_rank(monkeypatch)
-
-    def too_late(*arguments, **options):
-        raise AssertionError("the mistake was not found in time")
-
-    monkeypatch.setattr(start, "train_all", too_late)
-    with pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    assert left.value.code == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.startswith("error: ")
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    monkeypatch.setattr(start, "train_all", lambda *arguments: pytest.fail("the mistake was not found in time"))
+    assert message in refusal(main, *words, "--deepspeed_config", config, "--output", output, *flags)
     assert not output.exists()
 
 
@@ -128,3 +122,33 @@ def test_a_checkpoint_beyond_the_end_of_the_run_is_refused(tmp_path):
     assert start._state_of(saved, settings).step == 9
     with pytest.raises(UserError, match="has a checkpoint of step 1,000,000,000, and the run has 9 steps; restore"):
         start._state_of(saved | {"step": 10**9}, settings)
+
+
+def train_twice(command: list[str], folder: Path, stop: int) -> tuple[list[Ended], dict[str, Any]]:
+    """Runs one command line with --deterministic to its end in `folder`/straight, and in two starts in `folder`/twice.
+
+    Returns what became of the three starts, and torch's switches.
+    """
+    runs = {name: [*command, "--deterministic", "--output", str(folder / name)] for name in ("straight", "twice")}
+    ended = run_each([(runs["straight"], None), (runs["twice"], stop), (runs["twice"], None)])
+    return ended, {
+        "algorithms": torch.are_deterministic_algorithms_enabled(),
+        "only a warning": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "cudnn": (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark),
+        "environment": {name: os.environ.get(name) for name in hardware.DETERMINISTIC_ENVIRONMENT},
+    }
+
+
+def test_deterministic_training_gives_the_same_bits_again(corpus, tmp_path):
+    words = Run("run", stage=3, flags=("attention_probs_dropout_prob=0.1",)).command(corpus, tmp_path)
+    ended, switches = processes.run(2, train_twice, words, tmp_path, 4, scratch=tmp_path)
+    assert [end.status for end in ended] == [0, EXIT_STOPPED, 0], ended
+    assert all("deterministic algorithms" in end.stdout for end in ended)
+    assert differences(tmp_path / "twice", tmp_path / "straight") == []
+    assert json.loads((tmp_path / "twice" / "settings.json").read_text())["flags"]["deterministic"] is True
+    assert switches == {
+        "algorithms": True,
+        "only a warning": False,
+        "cudnn": (True, False),
+        "environment": hardware.DETERMINISTIC_ENVIRONMENT,
+    }

@@ -1,5 +1,6 @@
 """A flag is declared once: the command line, YAML, records and identity follow from the field."""
 
+import dataclasses
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ def test_the_annotation_says_what_a_flag_takes(words, field, value):
         ("--exact-sums perhaps", "argument --exact-sums: 'perhaps' is neither true nor false"),
         ("--data s3://bucket/a", "--data s3://bucket/a: URLs are not supported here"),
         ("--config nowhere.yaml", "nowhere.yaml does not exist"),
+        ("--config a.yaml --config=b.yaml", "--config is given twice; put all flags into one file"),
     ],
 )
 def test_a_mistake_on_the_command_line(words, message):
@@ -119,10 +121,13 @@ def test_a_column_of_any_name_is_written_and_read_again(tmp_path, column):
     assert in_file(tmp_path, declare.to_yaml(flags)).column == column
 
 
-def test_a_null_that_is_not_quoted_is_no_value(tmp_path):
+def test_a_null_that_is_not_quoted_is_no_value_and_a_path_may_begin_at_home(tmp_path, monkeypatch):
     assert [in_file(tmp_path, f"column: {value}\n").column for value in ("null", "~", "", "'null'", '"~"')] == [
         *(None, None, None, "null", "~"),
     ]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = in_file(tmp_path, "base: ~/x.json\ndata: [~/a:3, b]\ncolumn: ~/c\n")
+    assert (found.base, found.data, found.column) == (tmp_path / "x.json", (f"{tmp_path}/a:3", "b"), "~/c")
 
 
 def test_a_flag_that_is_gone_is_left_out_where_a_run_recorded_it_or_it_has_no_value(tmp_path):
@@ -132,19 +137,6 @@ def test_a_flag_that_is_gone_is_left_out_where_a_run_recorded_it_or_it_has_no_va
         declare.with_file(RunFlags, ["--config", str(path)])
     path.write_text("mirror: null\ntrack: []\nseed: 3\n")
     assert declare.with_file(RunFlags, ["--config", str(path)])[0] == "--seed=3"
-
-
-def test_a_path_in_a_file_may_begin_at_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    found = in_file(tmp_path, "base: ~/x.json\ndata: [~/a:3, b]\ncolumn: ~/c\n")
-    assert (found.base, found.data, found.column) == (tmp_path / "x.json", (f"{tmp_path}/a:3", "b"), "~/c")
-
-
-def test_only_one_file_of_flags_is_read(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.yaml").write_text("steps: 3\n")
-    with pytest.raises(UserError, match="--config is given twice; put all flags into one file"):
-        parse("--config", str(tmp_path / "a.yaml"), f"--config={tmp_path / 'b.yaml'}")
 
 
 VALUES = "--steps 3 --rate 1e-5 --switch --exact-sums --kind two --data a:3 b --names on null 1"
@@ -161,7 +153,7 @@ def test_flags_can_be_written_and_read_again(tmp_path, monkeypatch, words):
     assert from_file.output == tmp_path / "out"
     # What exists is absolute.
     assert from_file.data == tuple(word.replace("a:", f"{tmp_path}/a:") for word in flags.data)
-    assert (from_file.names, from_file.rate, from_file.exact) == (flags.names, flags.rate, flags.exact)
+    assert dataclasses.replace(from_file, output=flags.output, data=flags.data) == flags
 
 
 STARTS = [(f"pipeline.{name}", ["--help"]) for name in commands() if name != "data"]

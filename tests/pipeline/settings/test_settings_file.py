@@ -23,6 +23,7 @@ from tests.pipeline.records import finetune_settings, pretrain_settings, write
         ({"more": 1}, "has the unknown key more"),
         ({"model": {"hidden_size": 7}}, "has model = "),
         ({"format": 1}, "has format 1, and this program reads 4 to 5"),
+        ({"format": 6}, "has format 6, and this program reads 4 to 5"),
         ({"format": 4}, r"is no settings\.json of format 4"),
     ],
 )

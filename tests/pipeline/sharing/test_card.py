@@ -1,11 +1,14 @@
-"""The model card: every figure is that of the records, the header is what the hub reads, and its code runs."""
+"""The model card and `export`: figures of the records, a header for the hub, code that runs; which checkpoints."""
 
 import dataclasses
 import json
 import re
+import shutil
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from sentencepiece import sentencepiece_model_pb2
 
 from data_prep.text.load_vocabulary import load_vocabulary
@@ -17,18 +20,19 @@ from pipeline.checkpoint.initial_weights import find_initial_model
 from pipeline.checkpoint.retention import tag_name
 from pipeline.settings.settings_file import read_settings
 from pipeline.sharing.write_export import export_run
+from tests.docs.pages import REPOSITORY, commands_of, module_command
 from tests.pipeline.records import write
 from tests.pipeline.sharing import runs
 
 
 @pytest.fixture(scope="module")
 def made(corpus, tmp_path_factory):
-    """Runs: `run` with records, `bare` without any, `apart` that shares one part, fine-tuned ones of some tasks."""
+    """Runs: `run` with records, `apart` that shares one part, fine-tuned ones of some tasks."""
     root = tmp_path_factory.mktemp("made")
     run = runs.pretraining(root / "run", corpus.vocabulary, (1, 2, 3), recorded=runs.RECORDED)
     other = {"second/mlm_loss": 5.5, "second/mlm_accuracy": 0.5, "second/predictions": 10}
     runs.metrics(run, {1: 6.0, 2: 4.0, 3: 5.0}, **other)
-    runs.pretraining(root / "bare", corpus.vocabulary, (1,))
+
     shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
     runs.pretraining(root / "apart", corpus.vocabulary, (1,), shared)
     for task in ("rte", "sst2", "stsb", "squad1", "squad2", "race"):
@@ -94,12 +98,6 @@ def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     assert "/home" not in card
     vocabulary = dict(rows_of(card, "Model"))["vocabulary"]
     assert vocabulary == "200 SentencePiece pieces, upper and lower case, no accents"
-
-
-def test_a_data_set_of_the_hub_is_named_and_a_directory_is_not(corpus, tmp_path):
-    for name, on_hub, expected in (("a", True, ["nyu-mll/glue"]), ("b", False, None)):
-        runs.finetuning(tmp_path / name, corpus.vocabulary, data="nyu-mll/glue", data_on_hub=on_hub)
-        assert ModelCard(exported(tmp_path, name, tmp_path / f"{name}-out")).data.to_dict().get("datasets") == expected
 
 
 @pytest.mark.parametrize(("task", "metric"), [("rte", "accuracy"), ("squad1", "f1")])
@@ -169,7 +167,10 @@ def test_text_of_the_records_is_only_text(corpus, tmp_path):
     assert rows_of(card, "Cost")[-1][1] == r"2 of a \| b \# heading \<script\>\x1b\[2J\u2066"
 
 
-def test_the_languages_are_those_of_the_text(corpus, tmp_path):
+def test_data_sets_of_the_hub_are_named_and_the_languages_of_the_text(corpus, tmp_path):
+    for name, on_hub, expected in (("a", True, ["nyu-mll/glue"]), ("b", False, None)):
+        runs.finetuning(tmp_path / name, corpus.vocabulary, data="nyu-mll/glue", data_on_hub=on_hub)
+        assert ModelCard(exported(tmp_path, name, tmp_path / f"{name}-out")).data.to_dict().get("datasets") == expected
     corpora = [dataclasses.replace(runs.CORPUS, name=codes, language=codes) for codes in ("de,en", "de")]
     for name, given, expected in (("known", corpora, ["de", "en"]), ("older", [runs.CORPUS], None)):
         runs.pretraining(tmp_path / name, corpus.vocabulary, (1,), recorded={"corpora": given})
@@ -179,10 +180,70 @@ def test_the_languages_are_those_of_the_text(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["seconds", "tokens"])
-def test_a_record_that_lacks_a_figure_is_one_line(corpus, tmp_path, capsys, name):
+def test_a_record_that_lacks_a_figure_is_one_line(corpus, tmp_path, refusal, name):
     run = runs.pretraining(tmp_path / "run", corpus.vocabulary, (1,), recorded=runs.RECORDED)
     file = runs.metrics(run, {1: 6.0}) / "metrics.jsonl"
     assert f'"{name}"' in file.read_text()
     file.write_text(file.read_text().replace(f'"{name}"', '"other"'))
-    assert export.main(["--run", str(run), "--out", str(tmp_path / "out")]) == 2
-    assert f"metrics.jsonl lacks {name!r} where it is needed; restore it" in capsys.readouterr().err
+    said = refusal(export.main, "--run", run, "--out", tmp_path / "out")
+    assert f"metrics.jsonl lacks {name!r} where it is needed; restore it" in said
+
+
+PAGE = REPOSITORY / "docs" / "python.md"
+NAME = "albert.embeddings.word_embeddings.weight"
+
+
+@pytest.fixture
+def run(corpus, tmp_path):
+    """A run with checkpoints of steps 2, 4 and 8; that of step 4 has the lowest loss, that of step 6 was deleted."""
+    directory = runs.pretraining(tmp_path / "run", corpus.vocabulary, (2, 4, 8))
+    return runs.metrics(directory, {2: 6.0, 4: 4.0, 6: 3.0, 8: 5.0})
+
+
+@pytest.mark.parametrize(("words", "step"), [((), 8), (("--step", "2"), 2)])
+def test_one_checkpoint(run, tmp_path, capsys, words, step):
+    assert export.main(["--run", str(run), "--out", str(tmp_path / "out"), *words]) == 0
+    found = load_file(tmp_path / "out" / "model.safetensors")[NAME]
+    tags = (run / "checkpoints").glob("step-*")
+    assert [tag.name for tag in tags if torch.equal(load_weights(tag)[NAME], found)] == [f"step-{step:08d}"]
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'out'} in the Hugging Face layout\n"
+
+
+def test_a_step_that_is_not_there_and_what_may_not_be_replaced_before_any_work(run, tmp_path, refusal):
+    told = refusal(export.main, "--run", run, "--out", tmp_path / "out", "--step", 6)
+    assert "no checkpoint of step 6; its steps: 2, 4, 8" in told
+    told = refusal(export.main, "--run", tmp_path / "none", "--out", tmp_path / "out", "--step", 6)
+    assert "holds no run" in told
+    assert not (tmp_path / "out").exists()
+    shutil.rmtree(run / "checkpoints")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.txt").write_text("mine")
+    assert "mine is not empty" in refusal(export.main, "--run", run, "--out", tmp_path / "mine")
+
+
+@pytest.mark.parametrize("place", [".", "..", "checkpoints", "checkpoints/new"])
+def test_an_export_never_takes_the_place_of_its_run(run, refusal, place):
+    said = refusal(export.main, "--run", run, "--out", run / place)
+    assert "holds the run or is one of its checkpoints" in said
+    assert (run / "settings.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_the_page_does_what_it_says(corpus, tmp_path, monkeypatch, refusal):
+    runs.metrics(runs.pretraining(tmp_path / "runs" / "mine", corpus.vocabulary, (500, 1000)), {500: 5.0, 1000: 4.0})
+    monkeypatch.chdir(tmp_path)
+    commands = [module_command(command) for _, command in commands_of(PAGE) if module_command(command)]
+    assert len(commands) == 1
+    for module, words in commands:
+        assert module == "pipeline.export"
+        assert export.main(words) == 0
+
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \|", page.split("## What is written")[1], re.MULTILINE)
+    files = {name for row in rows for name in re.findall("`(.*?)`", row)}
+    written = {path.name for path in (tmp_path / "my-albert").iterdir()}
+    assert written <= files
+
+    shown = next(line.strip() for line in page.splitlines() if line.startswith("    error: "))
+    assert refusal(export.main, "--run", "runs/mine", "--out", "other", "--step", "300").strip() == shown

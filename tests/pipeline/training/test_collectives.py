@@ -17,7 +17,7 @@ from pipeline.distributed.progress import Phase, count_collectives
 from pipeline.training.training_run import Callback, TrainingRun
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import run_watched
+from tests.pipeline.workers.runs import run_watched
 
 pytestmark = pytest.mark.slow
 
@@ -108,9 +108,11 @@ def total(counts: Counts, kind: str, phase: Phase, steps: range = range(STEPS + 
     return sum(one[kind] for (step, at), one in counts.items() if at == phase and step in steps)
 
 
-def test_the_counter_agrees_with_the_sequence_numbers_of_torch(found):
+def test_the_counter_agrees_with_torch_and_gradients_take_as_many_sums_on_any_number_of_ranks(found):
     for _, counted, numbered in found.values():
         assert counted == numbered > 0
+    first, second = (total(found[world, 1][0], "device", "backward") for world in MICRO_BATCHES)
+    assert first == second > 0
 
 
 def test_the_table_of_the_plan_has_the_counted_collectives(found):
@@ -124,8 +126,3 @@ def test_the_table_of_the_plan_has_the_counted_collectives(found):
         if stage == 1:
             # The first update has one more: it is compared with a plain one (pipeline/engine/zero_layout.py).
             assert total(counts, "device", "optimizer") == STEPS * told["update"] + 1
-
-
-def test_gradients_of_a_micro_step_take_as_many_sums_on_any_number_of_ranks(found):
-    first, second = (total(found[world, 1][0], "device", "backward") for world in MICRO_BATCHES)
-    assert first == second > 0

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import deepspeed
@@ -23,7 +23,7 @@ from pipeline.training.training_run import Callback, TrainingRun
 from tests.model.examples import Synchronisations
 from tests.pipeline.training.loop_runs import STEPS, Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import run_watched
+from tests.pipeline.workers.runs import run_watched
 from tests.pipeline.workers.training import claim_fp16
 
 pytestmark = pytest.mark.slow
@@ -31,16 +31,12 @@ pytestmark = pytest.mark.slow
 PACKAGES = tuple(str(Path(package.__file__ or "").parent) + os.sep for package in (deepspeed, pipeline))
 
 
-class Waits(NamedTuple):
-    """What made the host wait in one run."""
+def count_waits(commands: list[list[str]]) -> list[tuple[list[Counter[str]], int]]:
+    """What made the host wait in each run of pipeline.pretrain.
 
-    # for each step, how often each function read a value of a tensor, without logging, evaluating and saving
-    reads: list[Counter[str]]
-    synchronisations: int  # calls of the accelerator's `synchronize` until training has ended
-
-
-def count_waits(commands: list[list[str]]) -> list[Waits]:
-    """The waits of each run of pipeline.pretrain."""
+    For each step, how often each function read a value of a tensor, without logging, evaluating and saving; and the
+    calls of the accelerator's `synchronize` until training has ended.
+    """
     claim_fp16()
     return [_count(command) for command in commands]
 
@@ -64,11 +60,11 @@ class _Counting(Callback):
         self.synchronisations = get_accelerator().synchronize.call_count  # before the engine is destroyed
 
 
-def _count(command: list[str]) -> Waits:
+def _count(command: list[str]) -> tuple[list[Counter[str]], int]:
     counting = _Counting()
     with mock.patch.object(get_accelerator(), "synchronize"):
         run_watched(command, counting)
-    return Waits(counting.steps, counting.synchronisations)
+    return counting.steps, counting.synchronisations
 
 
 @contextmanager
@@ -114,30 +110,17 @@ WHOLE, IN_SIX = (Run(f"reading {micro}", 1, micro) for micro in (12, 2))
 TRACED = 3  # stage 3 learns the order of the layers in the first steps, and compares it between the ranks
 
 
-@pytest.fixture(scope="module")
-def waits(corpus, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("waits")
+def test_only_deepspeed_s_checks_of_a_step_read_values_and_nothing_synchronises_the_device(corpus, tmp_path):
     runs = [*STAGES, WHOLE, IN_SIX]
-    found = processes.run(1, count_waits, [run.command(corpus, folder) for run in runs], scratch=folder)
-    return dict(zip((run.name for run in runs), found))
-
-
-@pytest.mark.parametrize("run", STAGES, ids=lambda run: run.name)
-def test_only_deepspeed_s_checks_of_a_step_read_values(waits, run):
-    steps = waits[run.name].reads
-    assert len(steps) == LONG
-    for step, reads in enumerate(steps[TRACED if run.stage == 3 else 0 :]):
-        # LAMB's first update is compared with a plain one.
-        allowed = ("deepspeed/", *(("pipeline/engine/zero_layout.py",) if step == 0 else ()))
-        assert all(name.startswith(allowed) for name in reads)
-
-
-@pytest.mark.parametrize("run", [*STAGES, WHOLE, IN_SIX], ids=lambda run: run.name)
-def test_nothing_synchronises_the_device(waits, run):
-    assert waits[run.name].synchronisations == 0
-
-
-def test_micro_steps_read_no_values(waits):
-    """The number of values that a step reads from the device does not grow with its micro-steps."""
-    assert len(waits[WHOLE.name].reads) == STEPS
-    assert waits[IN_SIX.name].reads == waits[WHOLE.name].reads
+    waits = processes.run(1, count_waits, [run.command(corpus, tmp_path) for run in runs], scratch=tmp_path)
+    assert [synchronisations for _, synchronisations in waits] == [0] * len(runs)
+    for run, (steps, _) in zip(STAGES, waits):
+        assert len(steps) == LONG
+        for step, reads in enumerate(steps[TRACED if run.stage == 3 else 0 :]):
+            # LAMB's first update is compared with a plain one.
+            allowed = ("deepspeed/", *(("pipeline/engine/zero_layout.py",) if step == 0 else ()))
+            assert all(name.startswith(allowed) for name in reads), (run.name, step, reads)
+    # The number of values that a step reads from the device does not grow with its micro-steps.
+    (whole, _), (in_six, _) = waits[len(STAGES) :]
+    assert len(whole) == STEPS
+    assert in_six == whole

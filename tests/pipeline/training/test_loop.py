@@ -21,36 +21,13 @@ from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
-from tests.pipeline.outcome import BY_THE_CLOCK
+from tests.pipeline import outcome
 from tests.pipeline.pretraining import trained_models
-from tests.pipeline.training.loop_runs import (
-    ALIKE,
-    AT_ITS_FLOOR,
-    BATCH,
-    DIVERGING,
-    HOURS,
-    LOGGED,
-    OBJECTIVES,
-    OVERFLOWING,
-    PEAK,
-    RUNS,
-    SPLITS,
-    STANDING,
-    STEPS,
-    SUMMED_IN_FP32,
-    TIMED,
-    UNEVEN,
-    UNEVEN_SPLITS,
-    Run,
-)
+from tests.pipeline.training import loop_runs
+from tests.pipeline.training.loop_runs import BATCH, HOURS, LOGGED, SPLITS, STANDING, STEPS, TIMED, UNEVEN, Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.runs import (
-    Ended,
-    run_by_a_counted_clock,
-    run_each,
-    run_on_a_disk_that_fills_up,
-    run_with_flash,
-)
+from tests.pipeline.workers import runs as workers
+from tests.pipeline.workers.runs import Ended
 
 pytestmark = pytest.mark.slow
 
@@ -72,12 +49,12 @@ def ended(corpus, folder):
 
     def end_of(run):
         if run.name not in found:
-            runs = [other for other in RUNS if (other.world, other.later) == (run.world, run.later)]
+            runs = [other for other in loop_runs.RUNS if (other.world, other.later) == (run.world, run.later)]
             for other in runs:
                 if other.goes_on is not None:
                     assert end_of(other.goes_on).status == EXIT_STOPPED
             work = [(other.command(corpus, folder), other.stopped_after) for other in runs]
-            ends = processes.run(run.world, run_each, work, scratch=folder)
+            ends = processes.run(run.world, workers.run_each, work, scratch=folder)
             found.update(zip((other.name for other in runs), ends))
         return found[run.name]
 
@@ -103,7 +80,7 @@ MEANS = {f"distil_{name}" for name in PARTS} | {
 }
 
 
-@pytest.mark.parametrize(("alone", "run"), ALIKE, ids=lambda run: run.name)
+@pytest.mark.parametrize(("alone", "run"), loop_runs.ALIKE, ids=lambda run: run.name)
 def test_how_it_runs_does_not_change_what_it_computes(ended, folder, alone, run):
     for made in (alone, run):
         assert ended(made).status == 0, ended(made).stderr
@@ -126,7 +103,7 @@ def check_equal(folder: Path, alone: Run, run: Run) -> None:
 def test_flash_attention_changes_nothing_at_any_stage(ended, folder, corpus):
     assert ended(SPLITS[0]).status == 0
     runs = [Run(f"flash at stage {stage}", stage=stage) for stage in (1, 2, 3)]
-    ends = processes.run(2, run_with_flash, [run.command(corpus, folder) for run in runs], scratch=folder)
+    ends = processes.run(2, workers.run_with_flash, [run.command(corpus, folder) for run in runs], scratch=folder)
     for run, end in zip(runs, ends, strict=True):
         assert end.status == 0, end.stderr
         check_equal(folder, SPLITS[0], run)
@@ -137,7 +114,7 @@ def gradients(tag: Path) -> dict[str, Tensor]:
     return read_whole(tag, check(tag), "exp_avg")
 
 
-@pytest.mark.parametrize("run", UNEVEN_SPLITS, ids=lambda run: run.name)
+@pytest.mark.parametrize("run", loop_runs.UNEVEN_SPLITS, ids=lambda run: run.name)
 def test_the_gradients_of_an_uneven_batch_are_those_of_one_rank(ended, folder, run):
     """Of the first two steps, whose weights are the same. A key's bias has a gradient of zero, up to rounding."""
     for made in (SPLITS[0], run):
@@ -150,13 +127,13 @@ def test_the_gradients_of_an_uneven_batch_are_those_of_one_rank(ended, folder, r
 
 
 def test_deepspeed_prints_no_memory(ended):
-    end = ended(SUMMED_IN_FP32)
+    end = ended(loop_runs.SUMMED_IN_FP32)
     assert (end.status, end.stdout.partition(":")[0]) == (0, "model"), end.stderr
     assert "GB" not in end.stdout
 
 
 def test_a_run_says_what_its_empty_rows_cost(ended, folder):
-    run = UNEVEN_SPLITS[0]
+    run = loop_runs.UNEVEN_SPLITS[0]
     said = ended(run).stdout
     assert "batch: 12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation); 10 steps = " in said
     newest = find_latest(folder / run.directory / "checkpoints")
@@ -172,7 +149,7 @@ def test_as_many_checkpoints_are_kept_as_the_flag_says(ended, folder, run, kept)
 
 def test_time_ends_schedule_and_run(corpus, folder):
     """By a clock that goes on by the same time at each look, so that the speed of the machine does not matter."""
-    (end,) = processes.run(1, run_by_a_counted_clock, [TIMED.command(corpus, folder)], 0.03, scratch=folder)
+    (end,) = processes.run(1, workers.run_by_a_counted_clock, [TIMED.command(corpus, folder)], 0.03, scratch=folder)
     assert end.status == 0, end.stderr
     assert re.search(rf"finished after \d+ steps of 100000, because --max-hours {HOURS:g} are over: ", end.stdout)
     run = folder / TIMED.directory
@@ -185,8 +162,8 @@ def test_time_ends_schedule_and_run(corpus, folder):
     assert position["seconds"] < 3600 * HOURS
     assert position["finished"]
     rates = [record["learning_rate"] for record in training]
-    assert max(rates) > 0.8 * PEAK
-    assert rates[-1] < 0.2 * PEAK
+    assert max(rates) > 0.8 * loop_runs.PEAK
+    assert rates[-1] < 0.2 * loop_runs.PEAK
 
 
 def on_a_disk_that_fills_up(run: Run, folder: Path, corpus: Any, *steps: int) -> tuple[Path, Ended]:
@@ -196,7 +173,7 @@ def on_a_disk_that_fills_up(run: Run, folder: Path, corpus: Any, *steps: int) ->
     command = [
         str(place / "run") if word == str(folder / run.directory) else word for word in run.command(corpus, folder)
     ]
-    return place, processes.run(1, run_on_a_disk_that_fills_up, command, place, *steps, scratch=folder)
+    return place, processes.run(1, workers.run_on_a_disk_that_fills_up, command, place, *steps, scratch=folder)
 
 
 def test_a_disk_that_stays_full_ends_the_run(folder, corpus):
@@ -218,14 +195,9 @@ def test_a_full_disk_fails_saves_and_records_but_not_the_run(ended, folder, corp
     for step in (4, 6):
         assert f"checkpoint of step {step} failed, training goes on: rank 0: " in end.stdout
     assert end.stdout.count("training goes on") == 2
-    undisturbed = records(folder, run, "train"), records(folder, run, "eval")
-    found = [json.loads(line) for line in (place.parent / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    for split, wanted in zip(("train", "eval"), undisturbed):
-        assert [without_clock(r) for r in found if r["split"] == split] == [without_clock(r) for r in wanted]
-
-
-def without_clock(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in BY_THE_CLOCK}
+    found, wanted = outcome.records(place.parent), outcome.records(folder / run.directory)
+    for split in ("train", "eval"):
+        assert [r for r in found if r["split"] == split] == [r for r in wanted if r["split"] == split]
 
 
 def means(model: Any, source: Collator, epochs: list[int], rows: list[int], task: str) -> dict[str, float]:
@@ -272,7 +244,7 @@ def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(ended, 
     assert len(rows) % (run.world * run.micro), "some batches must be filled up"
     assert open_shards(corpus.held_out).manifest.counts.max_pairs_in_row > 1
     logged = records(folder, run, "eval")[-1]
-    learned = "nsp" if run in OBJECTIVES else "sop"
+    learned = "nsp" if run in loop_runs.OBJECTIVES else "sop"
     for task in ("sop", "nsp"):
         wanted = means(model, reader(corpus, corpus.held_out, task), [0] * len(rows), rows, task)
         if task != learned:
@@ -282,7 +254,7 @@ def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(ended, 
     assert logged["sop_loss"] != logged["nsp_loss"]
 
 
-@pytest.mark.parametrize("run", OBJECTIVES, ids=lambda run: run.name)
+@pytest.mark.parametrize("run", loop_runs.OBJECTIVES, ids=lambda run: run.name)
 def test_other_objectives_sharing_and_optimizers(ended, folder, run):
     assert ended(run).status == 0
     assert {"config.json", "tokenizer.json"} <= {path.name for path in (folder / run.directory / "export").iterdir()}
@@ -292,9 +264,9 @@ def test_other_objectives_sharing_and_optimizers(ended, folder, run):
 
 
 def test_overflows_are_counted_logged_and_explained_once(ended, folder):
-    end = ended(OVERFLOWING)
+    end = ended(loop_runs.OVERFLOWING)
     assert end.status == 0, end.stderr
-    training = records(folder, OVERFLOWING, "train")
+    training = records(folder, loop_runs.OVERFLOWING, "train")
     overflows = [record["overflow_steps"] for record in training]
     assert overflows[0] > 0
     assert overflows[-1] < 20
@@ -306,7 +278,7 @@ def test_overflows_are_counted_logged_and_explained_once(ended, folder):
 
 
 def test_a_loss_scale_at_its_floor_ends_the_run(ended):
-    end = ended(AT_ITS_FLOOR)
+    end = ended(loop_runs.AT_ITS_FLOOR)
     assert end.status == 1
     (line,) = end.stderr.splitlines()
     assert "the fp16 loss scale at its floor, 5.36871e+08; lower the learning rate" in line
@@ -314,13 +286,13 @@ def test_a_loss_scale_at_its_floor_ends_the_run(ended):
 
 
 def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended, folder):
-    end = ended(DIVERGING)
+    end = ended(loop_runs.DIVERGING)
     assert end.status == 1
     (line,) = end.stderr.splitlines()
     assert "the loss has been infinite or no number for 10 steps or more at step 12" in line
     assert "lower the learning rate" in line
     assert "no checkpoint of step 4: the loss is infinite or no number" in end.stdout
     assert "fp16" not in end.stdout
-    weights = load_run(folder / DIVERGING.name).state_dict()
+    weights = load_run(folder / loop_runs.DIVERGING.name).state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())
-    assert records(folder, DIVERGING, "train")[-1]["loss"] is None
+    assert records(folder, loop_runs.DIVERGING, "train")[-1]["loss"] is None

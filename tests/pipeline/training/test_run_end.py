@@ -24,8 +24,7 @@ from pipeline.training.training_run import Callback, TrainingFailed, TrainingRun
 from tests.pipeline.checkpoint.test_files import flip
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.added_callbacks import added_callback
-from tests.pipeline.workers.runs import Ended, run_command
+from tests.pipeline.workers.runs import Ended, added_callback, run_command
 
 
 def run_flipped(commands: list[list[str]], step: int) -> list[Ended]:
@@ -97,12 +96,9 @@ def test_ranks_agree_on_signals_labels_writers_and_the_clock_of_rank_0(
     assert agreed == Agreement(stop_signal, LabelCounts(7.0, 2.0), writers, progress)
 
 
-def test_the_first_save_is_expected_at_100_megabytes_a_second(monkeypatch):
+def test_what_the_end_takes_is_set_aside(monkeypatch):
     monkeypatch.setattr(run_end, "parameter_count", lambda engine: 25_000_000)
-    assert run_end.expected_save_seconds(None) == 25e6 * 12 / 100e6  # weights and two moments in fp32
-
-
-def test_what_the_end_takes_is_set_aside():
+    assert run_end.expected_save_seconds(None) == 25e6 * 12 / 100e6  # at first: weights and two moments in fp32
     limit = Deadline(1.0, 1000, save_seconds=10.0)
     assert limit.progress(0, 1787.5) == pytest.approx(1787.5 / 3562.5)  # 3600 - 1.25 * 3 * 10
     for work, seconds in (("save", 40.0), ("evaluation", 100.0), ("step", 12.0), ("step", 3.0)):
@@ -112,11 +108,13 @@ def test_what_the_end_takes_is_set_aside():
     assert limit.progress(2, 1577.5) == pytest.approx(0.75)  # never less than before
     assert limit.progress(990, 2366.25) == pytest.approx(0.99)
     assert limit.progress(3, 3155.0) == 1.0
-
-
-def test_a_limit_that_is_too_short_for_anything_makes_one_step_and_none_makes_all():
-    assert Deadline(0.001, 1000, save_seconds=10**4).progress(0, 0.0) == 1.0
-    assert Deadline(None, 1000, save_seconds=10.0).progress(500, 10**9) == 0.0
+    assert Deadline(0.001, 1000, save_seconds=10**4).progress(0, 0.0) == 1.0, "too short for anything makes one step"
+    assert Deadline(None, 1000, save_seconds=10.0).progress(500, 10**9) == 0.0, "and no limit makes all"
+    # A branch begins at step 9,000 of 10,000, and its hour passes evenly.
+    branch = Deadline(1.0, 10_000, save_seconds=0.0, first=9000)
+    for part in (0.0, 0.25, 0.5, 0.9):
+        assert branch.progress(9000, 3600 * part) == pytest.approx(0.9 + 0.1 * part)
+    assert branch.progress(9001, 3600.0) == 1.0
 
 
 def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[float]]:
@@ -158,11 +156,8 @@ def test_schedule_and_last_save_end_in_time(hours, seed):
     assert max(rates) > 0.85  # the whole warm-up
     assert rates[-1] < 0.05  # and the whole decay
     assert rates[-1] > 0.0
-
-
-def test_a_run_that_its_steps_end_first_has_its_own_schedule():
-    _, _, rates = ended_at(hours=10.0, steps=100, seed=0)
-    assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]
+    _, _, rates = ended_at(hours=10.0, steps=100, seed=seed)
+    assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)], "its steps end it first"
 
 
 def test_a_loss_that_stays_non_finite_ends_the_run():
@@ -210,11 +205,3 @@ def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save_and_one_of_th
         assert end.status == EXIT_LOST
         assert end.stderr.startswith(f"error: rank 0 on host {host} or rank 1 on host {host} holds wrong weights after")
         assert [tag.name for tag in tags(tmp_path / run.name / "checkpoints")] == ["step-00000002"]
-
-
-def test_the_hours_of_a_branch_are_for_its_own_steps():
-    """It begins at step 9,000 of 10,000, and its hour passes evenly."""
-    deadline = Deadline(1.0, 10_000, save_seconds=0.0, first=9000)
-    for part in (0.0, 0.25, 0.5, 0.9):
-        assert deadline.progress(9000, 3600 * part) == pytest.approx(0.9 + 0.1 * part)
-    assert deadline.progress(9001, 3600.0) == 1.0

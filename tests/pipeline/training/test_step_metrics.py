@@ -1,7 +1,6 @@
 """Sums of metrics over batches and ranks; records of metrics; speeds, computed by hand."""
 
 import math
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -10,8 +9,8 @@ import torch
 from model import AlbertConfig
 from pipeline.data.collate import BatchShape
 from pipeline.engine.hardware import GPUS, find_by_device_name
-from pipeline.training.step_metrics import Meter, StepMetrics
-from pipeline.training.training_run import Lap, Throughput, TrainingRun, TrainState
+from pipeline.training.step_metrics import Meter
+from pipeline.training.training_run import Lap, Throughput
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 SHAPE = BatchShape(512, pairs=1, predictions=77)
@@ -44,17 +43,6 @@ def test_a_meter_continues_from_earlier_totals():
     assert set(second.totals()) == {0.0}
     second.add(batch(1, 2, 3, 4))
     assert second.of_this_start(second.totals()) == (2, 3)
-
-
-@pytest.mark.parametrize(("rank", "sums"), [(0, (1, 50, 5, 4)), (1, (0, 0, 0, 0))])
-def test_only_rank_0_continues_from_the_sums_of_a_checkpoint(rank, sums):
-    """They are over all ranks: each rank's would count them again."""
-    settings = None
-    control = SimpleNamespace(rank=rank, world_size=2)
-    engine = SimpleNamespace(device="cpu")
-    task = SimpleNamespace(sums_kind=MeterSums, throughput=lambda: None)
-    run = TrainingRun(settings, control, engine, TrainState(step=4, meter=[1.0, 50.0, 5.0, 4.0]))
-    assert StepMetrics(run, task).meter.totals() == sums
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

@@ -1,10 +1,9 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,29 +13,8 @@ from pipeline.distributed.progress import get_progress
 from pipeline.training import trainer as trainer_module
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_run import Callback, Clock, Evaluation, TrainingFailed, TrainingRun, TrainState
+from tests.pipeline.records import pretrain_settings
 from tests.pipeline.training.test_run_end import TERM, LabelCounts, OtherRanks, stop_signals
-
-
-class Recorder(Callback):
-    """Writes down each moment."""
-
-    def __init__(self) -> None:
-        self.moments: list[str] = []
-
-    def on_step(self, step: int) -> None:
-        self.moments.append("step")
-
-    def on_log(self, record: Mapping[str, Any], is_last: bool) -> None:
-        self.moments.append(f"log {record['learning_rate']}")
-
-    def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
-        self.moments.append(f"tried {fraction}")
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        self.moments.append(f"evaluated {evaluation.score}")
-
-    def on_end(self) -> None:
-        self.moments.append("end")
 
 
 class MadeSaver:
@@ -63,26 +41,13 @@ class MadeSaver:
         pass
 
 
-class Engine(SimpleNamespace):
-    """Computes nothing. `step` may raise."""
-
-    def __call__(self, **inputs: Any) -> Any:
-        return torch.zeros(())
-
-
-class Made(NamedTuple):
-    """A trainer whose parts are stand-ins."""
-
-    trainer: Trainer
-    recorder: Recorder
-    saves: MadeSaver
-    phases: list[str]  # with the step that a watcher reads; of several alike in a row only one
-    losses: list[float]
-
-
 @pytest.fixture
 def make(monkeypatch):
-    """Makes a trainer of two micro-steps a step, whose data ends with the run."""
+    """Makes a trainer of two micro-steps a step, whose data ends with the run.
+
+    Beside it are its callback, which notes its calls, its saver, the phases with the step that a watcher reads, of
+    several alike in a row only one, and a list for the losses to come.
+    """
     metrics = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
     monkeypatch.setattr(trainer_module, "to_device", lambda *_: {})
     monkeypatch.setattr(trainer_module, "Saver", MadeSaver)
@@ -91,24 +56,10 @@ def make(monkeypatch):
     monkeypatch.setattr(trainer_module.schedule, "of_run", lambda settings: lambda number: number / 10)
 
     def make_trainer(step=0, steps=7, received=None, evaluates=True, **settings):
-        defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": ()}
-        defaults |= {"execution": SimpleNamespace(compile=False), "milestones": (), "scored_on": ""}
-        defaults |= {"starts_trained": False, "first_step": 0}
-        given = SimpleNamespace(
-            **(defaults | settings),
-            steps=steps,
-            engine=SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8),
-            flags=SimpleNamespace(output=Path(), seed=0, max_hours=None),
-            kept_checkpoints=1,
-        )
-        engine = Engine(
-            device="cpu",
-            backward=lambda loss: None,
-            step=lambda: None,
-            train=lambda: None,
-            optimizer=SimpleNamespace(param_groups=[{}]),
-            module=torch.nn.Identity(),
-        )
+        defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "accumulation_steps": 2}
+        given = pretrain_settings(**defaults | settings, steps=steps, kept_checkpoints=1)
+        engine = mock.Mock(device="cpu", module=torch.nn.Identity(), return_value=torch.zeros(()))
+        engine.optimizer.param_groups = [{}]
         run = TrainingRun(given, OtherRanks(), engine, TrainState(step=step), clock=Clock())
         losses = []  # of the steps to come; then 0
         task = SimpleNamespace(
@@ -120,7 +71,7 @@ def make(monkeypatch):
             try_evaluation=lambda engine: (Evaluation({"loss": 1.0}, 0.5, "loss"), 0.25),
             evaluate=lambda engine, wrap: Evaluation({"loss": 1.0}, 0.5, "loss"),
         )
-        recorder, phases = Recorder(), list[str]()
+        callback, phases = mock.Mock(spec=Callback), list[str]()
         enter = run.enter
 
         def note(phase, micro_step=0):
@@ -128,12 +79,17 @@ def make(monkeypatch):
             phases.extend({f"{phase} {get_progress().step}"} - set(phases[-1:]))
 
         monkeypatch.setattr(run, "enter", note)
-        made = Trainer(run, task, stop_signals(received), [recorder])
-        return Made(made, recorder, made.saver, phases, losses)
+        made = Trainer(run, task, stop_signals(received), [callback])
+        return made, callback, made.saver, phases, losses
 
     get_progress().start_run()
     yield make_trainer
     get_progress().start_run()
+
+
+def called(callback):
+    """The names of the moments that a callback has seen."""
+    return [name for name, *_ in callback.method_calls]
 
 
 def test_the_moments_and_phases_of_a_run(make):
@@ -142,7 +98,7 @@ def test_the_moments_and_phases_of_a_run(make):
     The agreement on step 6 is begun within step 5, and the one on step 7 after the save. What comes before any step
     belongs to none.
     """
-    trainer, recorder, saves, phases, _ = make(step=4)
+    trainer, callback, saves, phases, _ = make(step=4)
     assert trainer.train() is None
     computes = "forward backward optimizer"
     assert phases == [
@@ -152,34 +108,32 @@ def test_the_moments_and_phases_of_a_run(make):
         "data 7", "agreement 7", "save 6",
         *(f"{phase} 7" for phase in f"{computes} {computes} logging evaluation save".split()),
     ]  # fmt: skip
-    assert recorder.moments == ["tried 0.25", "step", "step", "step", "log 0.6", "evaluated 0.5", "end"]
+    assert called(callback) == [
+        *("on_trial", "on_step", "on_step", "on_save", "on_checkpoint", "on_step", "on_log", "on_evaluation"),
+        *("on_save", "on_checkpoint", "on_end"),
+    ]
+    assert callback.on_trial.call_args.args[1] == 0.25
+    assert callback.on_log.call_args.args[0]["learning_rate"] == 0.6
+    assert callback.on_evaluation.call_args.args[0].score == 0.5
     assert saves.made == [(6, False), (7, True)]
     assert trainer.run.state.finished
 
 
 def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(make):
     """All ranks know of the signal after step 2. The loss of that step is not finite, and that of step 3 is."""
-    trainer, _, saves, _, losses = make(evaluates=False)
+    trainer, callback, saves, _, losses = make(evaluates=False)
     losses[:] = [0.0, 0.0, math.nan]  # two of a step
-    monkeypatched = trainer.signals
-
-    def receive(step):
-        monkeypatched.received = TERM
-
-    trainer.callbacks[0].on_step = receive
+    callback.on_step.side_effect = lambda step: setattr(trainer.signals, "received", TERM)
     assert trainer.train() == TERM
     assert saves.made == [(3, True)]
 
 
-def test_a_resumed_run_whose_every_save_fails_ends_and_says_where_it_goes_on(make):
+def test_a_resumed_run_whose_every_save_fails_ends_and_one_that_has_saved_once_goes_on(make):
     trainer, _, saves, _, _ = make(step=10, steps=19, save_interval=1, evaluates=False)
     saves.failing = set(range(11, 20))
     with pytest.raises(TrainingFailed, match=r"all 3 saves.* rank 0: no space.* goes on from step 10$"):
         trainer.train()
     assert [step for step, _ in saves.made] == [11, 12, 13]
-
-
-def test_a_run_that_has_saved_once_goes_on_without_saves(make):
     trainer, _, saves, _, _ = make(steps=9, save_interval=1, evaluates=False)
     saves.failing = {1, 2, *range(4, 9)}
     assert trainer.train() is None
@@ -194,10 +148,10 @@ def test_a_stop_does_not_save_the_same_step_again(make):
 
 def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only(make):
     """As one that was killed before its export."""
-    trainer, recorder, saves, phases, _ = make(step=5)
+    trainer, callback, saves, phases, _ = make(step=5)
     trainer.run.state.finished = True
     assert trainer.train() is None
-    assert (recorder.moments, phases, saves.made) == (["end"], [], [])
+    assert (called(callback), phases, saves.made) == (["on_end"], [], [])
 
 
 def test_a_trial_without_a_finite_number_ends_the_run(make):

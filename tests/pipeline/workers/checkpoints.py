@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,6 +25,7 @@ from pipeline.engine import engine_state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS
+from tests.pipeline.checkpoint.test_files import flip
 from tests.pipeline.workers import training
 from tests.pipeline.workers.training import claim_fp16
 
@@ -93,18 +95,7 @@ def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[lis
     return outcomes, everything(engine)
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """What a load brought: the state right after it, and after the steps up to END."""
-
-    at_load: dict[str, dict[str, Tensor]]
-    counters: tuple[Any, ...]
-    at_end: dict[str, dict[str, Tensor]]
-    model_follows: bool
-    said: str
-
-
-def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
+def load_each(pairs: list[tuple[Path, Setup]]) -> list[Any]:
     """Loads the newest checkpoint of each directory into a fresh engine of the setup beside it."""
     found = []
     for directory, setup in pairs:
@@ -116,7 +107,8 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
         model = training.model_weights(engine)
         follows = all(torch.equal(model[name], master.to(dtype).float()) for name, master in at_load["weight"].items())
         training.train(engine, SAVED_AT, END)
-        found.append(Loaded(at_load, counts, everything(engine), follows, said.getvalue()))
+        made = {"at_load": at_load, "counters": counts, "at_end": everything(engine), "model_follows": follows}
+        found.append(SimpleNamespace(**made, said=said.getvalue()))
         training.close(engine)
     return found
 
@@ -138,10 +130,6 @@ def failed(engine: Any, directory: Path) -> str:
         assert len(set(messages)) == 1
         return str(error)
     raise AssertionError("the save did not fail")
-
-
-def no_space(*_: Any, **__: Any) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def faults(directory: Path) -> dict[str, Any]:
@@ -181,12 +169,10 @@ def faults(directory: Path) -> dict[str, Any]:
     found["given up"] = may_write.is_set(), saver.is_saving
     found["late"] = training.difference(checkpoint_files.load_weights(late), training.reference(2)["weight"])
 
+    no_space = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else checkpoint_files.save_file):
         found["rank 1 full"] = failed(engine, directory), listing()
-    if rank == 1:
-        with mock.patch("pathlib.Path.is_dir", return_value=False):
-            found["not shared"] = failed(engine, directory), listing()
-    else:
+    with mock.patch("pathlib.Path.is_dir", return_value=False) if rank == 1 else contextlib.nullcontext():
         found["not shared"] = failed(engine, directory), listing()
 
     # The failed saves have not changed the run.
@@ -206,9 +192,7 @@ def faults(directory: Path) -> dict[str, Any]:
     def damage(path: Path) -> None:
         torch.distributed.barrier()
         if rank == 0:
-            content = bytearray(path.read_bytes())
-            content[-1] ^= 1
-            path.write_bytes(bytes(content))
+            flip(path, -1)
         torch.distributed.barrier()
 
     found["same step again"] = loaded(engine)
@@ -219,21 +203,19 @@ def faults(directory: Path) -> dict[str, Any]:
     found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
     training.close(engine)
 
+    slices = zero_layout.slices
+
+    def renamed(engine: Any) -> list[TensorSlice]:
+        first, *others = slices(engine)
+        return [replace(first, name="another"), *others]
+
     other = Setup(1).engine()
-    with mock.patch("pipeline.engine.zero_layout.slices", lambda engine: _renamed(engine)):
+    with mock.patch("pipeline.engine.zero_layout.slices", renamed):
         found["another model"] = loaded(other)
     damage(directory / "step-00000002" / "state.json")
     found["all damaged"] = loaded(other)
     training.close(other)
     return found
-
-
-_slices = zero_layout.slices
-
-
-def _renamed(engine: Any) -> list[TensorSlice]:
-    first, *others = _slices(engine)
-    return [replace(first, name="another"), *others]
 
 
 POINTS = ("the copy", "the end of a file", "the file of rank 1", "the manifest", "the retention")

@@ -198,12 +198,10 @@ def strings(content, *offsets):
     return pa.StringArray.from_buffers(2, offsets, pa.py_buffer(content))
 
 
-def far_dates():
-    """Dates of which the second is beyond those of Python."""
-    return pa.array([0, 9_000_000], pa.int32()).cast(pa.date32())
+FAR_DATES = pa.array([0, 9_000_000], pa.int32()).cast(pa.date32())  # the second is beyond those of Python
 
 
-@pytest.mark.parametrize("other", [strings(b"a\xff", 1, 2), far_dates()], ids=["texts", "dates"])
+@pytest.mark.parametrize("other", [strings(b"a\xff", 1, 2), FAR_DATES], ids=["texts", "dates"])
 def test_parquet_is_checked_where_it_is_read(tmp_path, other):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", "b"], "other": other}), path)

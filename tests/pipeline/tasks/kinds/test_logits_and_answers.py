@@ -107,10 +107,12 @@ def test_the_records_of_a_class_have_its_probability_and_all():
 
 
 def test_predictions_of_other_examples_are_not_aligned():
-    first = logits_of([[1, 2], [3, 4]], ids=["a", "b"])
+    first = logits_of([[1, 2], [3, 4]], ids=["a", "b"], labels=[0, 1])
     np.testing.assert_array_equal(logits_of([[0, 6], [2, 1]], ids=["b", "a"]).aligned(first).logits, [[2, 1], [0, 6]])
     with pytest.raises(ValueError, match="not the 2 of the other run"):
         logits_of([[1, 2], [1, 2]], ids=["a", "c"]).aligned(first)
+    with pytest.raises(ValueError, match="the labels of the examples differ"):  # ids of own files are rows' numbers
+        logits_of([[1, 2], [1, 2]], ids=["a", "b"], labels=[1, 1]).aligned(first)
     with pytest.raises(ValueError, match="questions are not the same"):
         AnswersById(r=QUESTIONS["none"]).aligned(QUESTIONS)
 

@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 from data_prep.text.text_encoder import Encoder, OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets
 from model.spans import SpanOutput
+from pipeline.tasks.kinds import questions
 from pipeline.tasks.kinds.answers import Question
-from pipeline.tasks.kinds.questions import (
-    SpanFeatures,
-    WindowSpans,
-    best_spans,
-    best_window_of_tokens,
-    tokens_of_answer,
-    windows_of,
-)
+from pipeline.tasks.kinds.questions import SpanFeatures, WindowSpans, best_spans, tokens_of_answer, windows_of
 from pipeline.tasks.task import SpanLimits
 from tests.pipeline.conftest import sentences
 
@@ -37,7 +31,7 @@ def test_windows_cover_the_passage_without_gaps(tokens, capacity, stride):
     for before, after in itertools.pairwise(windows):
         assert after[0] - before[0] == min(stride, capacity)
         assert before[1] < tokens
-    best = best_window_of_tokens(windows, tokens)
+    best = questions.best_window_of_tokens(windows, tokens)
     for position in range(tokens):
         # As in BERT's _check_is_max_context: the first window with the highest score.
         scores = [
@@ -48,7 +42,6 @@ def test_windows_cover_the_passage_without_gaps(tokens, capacity, stride):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
-@settings(deadline=None)
 def test_the_best_plain_spans_equal_an_exhaustive_search(seed, length, longest):
     rng = np.random.default_rng(seed)
     start, end = rng.standard_normal((2, length))

@@ -114,6 +114,8 @@ def test_questions_with_options(vocabulary):
     assert (found.predictions() == found.labels).tolist() == [True, False]
     metrics = TASKS["race"].kind.metrics(TASKS["race"], found)
     assert metrics == {"accuracy": 0.5, "high": 1.0, "middle": 0.0}
+    unknown = dataclasses.replace(found, levels=np.array([""] * 2))
+    assert TASKS["race"].kind.metrics(TASKS["race"], unknown) == {"accuracy": 0.5}
     # In a model with few positions, half of them are kept for the passage.
     short = ChoiceFeatures(TASKS["race"], vocabulary, examples, 32)
     assert (short.cut, features.cut) == (2, 2), "the second option is too long for both"
