@@ -175,8 +175,6 @@ def test_two_works_in_a_file(first: str, second: str) -> None:
 
 
 REMARKS = "\n\nOn page 5 a letter was changed.\n\nOn page 6 it was another."
-
-
 NOTES = ["Transcriber's Note", "TRANSCRIBER'S NOTES:", "Transcriber’s note"]
 AROUND = [(block, "") for block in (*BOOKS["credits"], "\n\n".join(BOOKS["credits"]))]
 AROUND += [("", f"\n{title}{REMARKS}") for title in NOTES]

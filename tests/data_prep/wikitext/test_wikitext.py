@@ -26,8 +26,6 @@ PROSE_DIGEST = "4e21240f1fb9c5572d2d6382e3e3277cef9ebae4d0879b312650203d109b10ef
 """sha256 of the articles of the sample corpus."""
 
 RENDERED = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))
-
-
 AROUND = {
     "inline": "It is {} and so on.",  # of markup inside an English sentence, and of the words that a reader sees
     "templates": "Abc def ghi {} jkl mno.",  # of templates in other languages
@@ -96,8 +94,6 @@ def test_any_markup_gives_clean_text(pieces: list[str]) -> None:
 
 
 BRACKETS = [("(", ")"), ("<ref>", "</ref>"), ("<math>", "</math>"), ("[[", "]]"), ("\n{|", "\n|}"), ("{", "}")]
-
-
 BEGINNINGS = [
     *("<math>", "<gallery>", "<pre>", "<nowiki>", "<ref>", "<sup>", "<small ", "{{", "[[", "(", "''", "is so\n\n"),
     *("{{IPA|<br>}}", r"{a \over", r"\frac", r"\sqrt[", "^", r"\left.", r"\text{", r"\begin{array}", r"\xrightarrow["),
