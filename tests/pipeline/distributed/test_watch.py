@@ -203,7 +203,6 @@ def exchange() -> list[dict[str, Any]]:
     """What each of the ranks has found."""
     control = ControlGroup()
     group = control._group
-    assert group is not None
     found: dict[str, Any] = {"limit": group._get_backend(torch.device("cpu")).options._timeout}
     unpickle = dist.distributed_c10d._tensor_to_object
     with mock.patch.object(dist.distributed_c10d, "_tensor_to_object", side_effect=unpickle) as received:

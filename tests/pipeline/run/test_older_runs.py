@@ -48,10 +48,8 @@ def test_older_runs_and_exports_are_opened(place):
     for name, tensor in exported.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), model.state_dict()[name].numpy(), err_msg=name)
     tuned = task_of_run(place / "tuned")
-    assert tuned is not None
     assert tuned.labels == ("one", "two")
     settings = read_settings(place / "tuned")
-    assert settings.pretraining is not None
     assert settings.pretraining.corpora[0].documents == 8
     run(sys.executable, "-m", "pipeline.export", "--run", place / "tuned", "--out", place / "tuned" / "export")
     run(
