@@ -166,8 +166,9 @@ def break_off(case: str, output: Path) -> None:
 def test_a_lost_rank_is_named_by_a_slow_watch_and_where_it_was_never_heard_of(ends, case):
     statuses, lines = ends(break_off, case, 2, stuck=1)
     assert statuses == [69, -signal.SIGKILL]
-    (line,) = [line for line in lines if line.startswith("error: ")]
-    assert line.startswith(f"error: lost rank 1 on host {HOST}: ")
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert [line for line in errors if line.startswith(f"error: lost rank 1 on host {HOST}: ")]
+    assert len(errors) == 1 or case == "silent"
 
 
 def fail(case: tuple[int, Exception], output: Path) -> None:

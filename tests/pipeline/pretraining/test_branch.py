@@ -185,12 +185,7 @@ def lengthen(command: list[str], init: Path, output: Path, undisturbed: Path) ->
     return ended
 
 
-PEAK = 0.02
-LONGER = {
-    "train_batch_size": 4,
-    "optimizer": {"type": "Lamb", "params": {"lr": PEAK}},
-    "zero_optimization": {"stage": 1},
-}
+PEAK = CONFIG["optimizer"]["params"]["lr"]
 
 
 def earlier(steps_made: int, steps: int, **more: Any) -> EarlierStart:
@@ -248,7 +243,7 @@ def test_another_batch_is_named_by_its_own_message():
 
 @pytest.mark.slow
 def test_a_longer_run_goes_on_and_a_stop_changes_nothing(corpus, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(LONGER))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     init = trained_models.publish(trained_models.albert(corpus.vocabulary), tmp_path / "albert", corpus.vocabulary)
     command = [
         "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--eval-batches", "2",
