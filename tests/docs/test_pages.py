@@ -61,7 +61,7 @@ SMALLER = {
     **{f"--steps {number}": "--steps 3" for number in (10000, 112500, 12500, 2400, 800)},
     "--input HuggingFaceFW/fineweb-edu --subset sample-10BT": "--input web",
     "runs/base-squad2": "runs/answers",  # a task on own files has the same model
-    "--input - ": "--input new.csv ",  # tests/pipeline/finetuning/test_prediction.py has the pipe
+    "--input - ": "--input new.csv ",  # tests/pipeline/finetuning/test_own_tasks.py has the pipe
     # Names in capitals are the reader's.
     "DIR... [--random DIR...]": "runs",
 }

@@ -32,8 +32,7 @@ def ask(tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), 
     words = [sys.executable, "-m", "pipeline.preflight", "--answer", json.dumps({**NOTHING, "gpus": gpus})]
     environment = os.environ | {"PATH": path, "PYTHONPATH": f"{package}:{REPOSITORY}"}
     ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(ended.stdout)
-    return found
+    return json.loads(ended.stdout)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Several corpora as one stream of batches: the same rows on any ranks, each as its own corpus would give it."""
+"""The order of rows; several corpora as one stream of batches: the same rows on any ranks."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +20,7 @@ from pipeline.data.mixture import (
     samples_per_corpus,
     whole_weights,
 )
+from tests.pipeline.data import plain_batches
 from tests.pipeline.data.test_collate import CONTINUES, PAPER, random_shards
 
 
@@ -139,3 +140,27 @@ def test_corpora_have_seeds_of_their_own_and_the_first_that_of_the_run():
     assert seeds[4] == 1
     assert len(set(seeds)) == 8
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@settings(deadline=None, max_examples=150)
+@given(rows=st.integers(1, 3000), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6))
+def test_an_epoch_s_order_is_a_permutation(rows, seed, epoch):
+    images = sampler.permute(np.arange(rows), rows, seed, epoch)
+    assert sorted(images.tolist()) == list(range(rows))
+
+
+@given(rows=st.integers(1, 3000), seed=st.integers(0, 2**63 - 1), first=st.integers(0, 10**7))
+def test_the_order_is_that_of_the_plain_computation(rows, seed, first):
+    found = zip(*(column.tolist() for column in sampler.rows_at(np.arange(first, first + 20), rows, seed)))
+    assert list(found) == [plain_batches.row_at(position, rows, seed) for position in range(first, first + 20)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(batch=st.integers(1, 200), micro=st.integers(1, 40), world=st.integers(1, 30), step=st.integers(0, 10**9))
+def test_any_ranks_and_micro_batches_cover_a_batch_once(batch, micro, world, step):
+    of_ranks = [sampler.step_positions(step, rank, world, micro, batch) for rank in range(world)]
+    parts = [part for of_micro_step in zip(*of_ranks, strict=True) for part in of_micro_step]
+    assert np.concatenate(parts).tolist() == list(range(step * batch, (step + 1) * batch))
+    lengths = [len(part) for part in parts]
+    assert lengths == sorted(lengths, reverse=True), "the last ones are short or empty"
+    assert max(lengths) <= micro

@@ -1,4 +1,4 @@
-"""Ranks that are lost, fail or hang: real processes without a model."""
+"""Ranks that are lost, fail or hang, and what ranks exchange on the host: real processes without a model."""
 
 import argparse
 import os
@@ -6,17 +6,22 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from pipeline.distributed import progress
+from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import run_and_exit
 from pipeline.distributed.rendezvous import Rendezvous, reserve_port
 from pipeline.distributed.watch import TICK, Watch
 from pipeline.run import launch, start
+from tests.pipeline.workers import processes
 from tests.pipeline.workers.forked import Forked, lock_for_ever
 
 pytestmark = pytest.mark.slow
@@ -161,8 +166,9 @@ def break_off(case: str, output: Path) -> None:
 def test_a_lost_rank_is_named_by_a_slow_watch_and_where_it_was_never_heard_of(ends, case):
     statuses, lines = ends(break_off, case, 2, stuck=1)
     assert statuses == [69, -signal.SIGKILL]
-    (line,) = [line for line in lines if line.startswith("error: ")]
-    assert line.startswith(f"error: lost rank 1 on host {HOST}: ")
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert [line for line in errors if line.startswith(f"error: lost rank 1 on host {HOST}: ")]
+    assert len(errors) == 1 or case == "silent"
 
 
 def fail(case: tuple[int, Exception], output: Path) -> None:
@@ -189,3 +195,45 @@ def test_a_rank_that_raises_ends_the_others_with_its_line(ends, rank):
     assert statuses == [1, 1]
     assert lines.count("ValueError: row 7 is odd") == 1, "the end of the traceback"
     assert lines.count(f"error: rank {rank} on host {HOST} failed: ValueError: row 7 is odd") == 1
+
+
+WORLD = 3
+
+
+def exchange() -> list[dict[str, Any]]:
+    """What each of the ranks has found."""
+    control = ControlGroup()
+    group = control._group
+    found: dict[str, Any] = {"limit": group._get_backend(torch.device("cpu")).options._timeout}
+    unpickle = dist.distributed_c10d._tensor_to_object
+    with mock.patch.object(dist.distributed_c10d, "_tensor_to_object", side_effect=unpickle) as received:
+        found["gathered"] = control.gather(f"of rank {control.rank}")
+        found["received"] = received.call_count
+    found["of rank 0"] = control.on_rank_0(lambda: control.rank + 7)
+
+    def fail(rank: int) -> int:
+        if control.rank == rank:
+            raise OSError("no space")
+        return control.rank
+
+    for name, work in (
+        ("on rank 0", lambda: control.on_rank_0(lambda: fail(0), (OSError,), ValueError)),
+        ("on one", lambda: control.all_or_raise(lambda: fail(1), (OSError,), ValueError)),
+    ):
+        try:
+            work()
+        except ValueError as error:
+            found[name] = str(error)
+    everything: list[Any] = [None] * WORLD
+    dist.all_gather_object(everything, found)
+    return everything
+
+
+def test_who_receives_who_fails_and_how_long_a_wait_may_last(tmp_path):
+    exchanged = processes.run(WORLD, exchange, scratch=tmp_path)
+    assert [found["gathered"] for found in exchanged] == [[f"of rank {rank}" for rank in range(WORLD)], None, None]
+    assert [found["received"] for found in exchanged] == [WORLD, 0, 0], "only rank 0 receives what is gathered"
+    assert [found["of rank 0"] for found in exchanged] == [7] * WORLD
+    assert [(found["on rank 0"], found["on one"]) for found in exchanged] == [("no space", "no space")] * WORLD
+    terabyte = timedelta(seconds=1e12 / 100e6)  # all shards from a slow disk
+    assert all(found["limit"] > terabyte for found in exchanged)

@@ -5,8 +5,10 @@ import shutil
 import signal
 import sys
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline import finetune
@@ -60,6 +62,18 @@ def test_a_run_leaves_what_it_promises(finished, data):
     events = EventAccumulator(str(output / "tensorboard"))
     events.Reload()
     assert {"train/loss", "train/accuracy", "train/learning_rate", "eval/accuracy"} <= set(events.Tags()["scalars"])
+
+
+def test_transformers_opens_the_export_and_agrees(finished, data):
+    output, _ = finished
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(output / "export").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(output / "export")
+    assert theirs.config.id2label == {0: "0", 1: "1"}
+    dev = Logits.load(output / "logits" / "dev.npz")
+    with torch.no_grad():
+        for example, logits in zip(reading.read(TASKS["sst2"], str(data.glue))["dev"], dev.logits):
+            reference = theirs(**tokenizer(example.first, return_tensors="pt")).logits[0]
+            np.testing.assert_allclose(logits, reference.numpy(), atol=1e-4)
 
 
 def assert_same_run(output, undisturbed):

@@ -137,7 +137,6 @@ def test_a_run_says_what_its_empty_rows_cost(ended, folder):
     said = ended(run).stdout
     assert "batch: 12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation); 10 steps = " in said
     newest = find_latest(folder / run.directory / "checkpoints")
-    assert newest is not None
     assert read_state(newest)["samples"] == STEPS * BATCH, "empty rows are no samples"
 
 
@@ -154,7 +153,6 @@ def test_time_ends_schedule_and_run(corpus, folder):
     assert re.search(rf"finished after \d+ steps of 100000, because --max-hours {HOURS:g} are over: ", end.stdout)
     run = folder / TIMED.directory
     newest = find_latest(run / "checkpoints")
-    assert newest is not None
     position = read_state(newest)["client_state"]
     training = records(folder, TIMED, "train")
     assert (run / "done").read_text() == f"{position['step']}\n"
