@@ -27,11 +27,10 @@ _FLAG, _REMEDY = "pooling_mode_", "name a model with mean, cls or max pooling"
 class Pooling:
     """How the states of the tokens, [CLS] and [SEP] included, become an embedding."""
 
-    mode: str = "mean"
-    # tokens of the longest text, [CLS] and [SEP] included; None for the model's positions
-    max_length: int | None = None
-    lowercase: bool = False  # whether texts become lower case before they are encoded
-    normalizes: bool = True  # whether embeddings are scaled to the Euclidean length 1
+    mode: str  # one of `MODES`
+    max_length: int | None  # tokens of the longest text, [CLS] and [SEP] included; None for the model's positions
+    lowercase: bool  # whether texts become lower case before they are encoded
+    normalizes: bool  # whether embeddings are scaled to the Euclidean length 1
 
 
 @dataclass(frozen=True)
