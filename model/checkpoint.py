@@ -17,7 +17,7 @@ from torch import Tensor
 from common.files.atomic import replacing, set_default_mode, write_text
 from common.files.json_files import read_object
 from model.albert import ModelWithHead
-from model.config import AlbertConfig, ExecutionOptions
+from model.config import AlbertConfig
 from model.pretraining import AlbertForPreTraining
 
 CONFIG_FILE = "albert.json"
@@ -42,28 +42,26 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor]]:
     return AlbertConfig.from_dict(read_json(directory / CONFIG_FILE)), read_tensors(directory / WEIGHTS_FILE)
 
 
-def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
+def load(directory: Path) -> AlbertForPreTraining:
     """Returns the pre-training model that `save` wrote to `directory`, on the CPU, in the dtype of the file.
 
     Raises ValueError: a file is missing or damaged, or the tensors do not fit the configuration.
     """
-    return filled_model(directory, *read(directory), execution)
+    return filled_model(directory, *read(directory))
 
 
-def empty_model(config: AlbertConfig, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
+def empty_model(config: AlbertConfig) -> AlbertForPreTraining:
     """Returns a model on the meta device: its parameters have shapes but no memory.
 
     `load_state_dict(..., assign=True)` fills it.
     """
     with torch.device("meta"):
-        return AlbertForPreTraining(config, execution)
+        return AlbertForPreTraining(config)
 
 
-def filled_model(
-    source: Path, config: AlbertConfig, tensors: Mapping[str, Tensor], execution: ExecutionOptions | None
-) -> AlbertForPreTraining:
+def filled_model(source: Path, config: AlbertConfig, tensors: Mapping[str, Tensor]) -> AlbertForPreTraining:
     """Returns the model that `config` and `tensors` describe. Raises ValueError as `check_tensors` does."""
-    model = empty_model(config, execution)
+    model = empty_model(config)
     check_tensors(source, model.state_dict(), tensors)
     model.load_state_dict(tensors, assign=True)
     return model

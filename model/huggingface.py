@@ -24,7 +24,7 @@ from torch import Tensor
 from model import bert, checkpoint
 from model.albert import AlbertModel, ModelWithHead
 from model.bert import TensorNames
-from model.config import INITIAL_FIELDS, AlbertConfig, ExecutionOptions
+from model.config import INITIAL_FIELDS, AlbertConfig
 from model.initialisation import apply_to_sentence_head, initialise
 from model.layers.encoder import block_indices
 from model.layers.heads import SentenceHead
@@ -126,7 +126,7 @@ def save(
     checkpoint.write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
 
-def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
+def load(directory: Path) -> AlbertForPreTraining:
     """Returns the pre-training model in `directory`, in fp32 on the CPU.
 
     `save` wrote the directory, or it was published for `transformers` (such as albert-base-v2). The tensors come from
@@ -141,7 +141,7 @@ def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertFo
         initialise(head, config.initializer_range)
         apply_to_sentence_head(head.classifier, config)
         tensors |= {f"sentence_head.{name}": tensor for name, tensor in head.state_dict().items()}
-    return checkpoint.filled_model(directory, config, tensors, execution)
+    return checkpoint.filled_model(directory, config, tensors)
 
 
 def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, Any]]:

@@ -84,7 +84,7 @@ def parser() -> Parser:
 
 def resolve(flags: PlanFlags) -> "Plan":
     """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
-    from pipeline.engine import deepspeed_config as engine_config
+    from pipeline.engine import deepspeed_config
     from pipeline.engine.estimates import Plan, assumed_efficiency
     from pipeline.pretraining.lengths import paper_steps
     from pipeline.training import schedule
@@ -92,7 +92,7 @@ def resolve(flags: PlanFlags) -> "Plan":
     gpu = find_gpu(flags.gpu, flags.network_gbit, flags.gpu_memory, flags.gpu_tflops)
     cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
     hardware = Hardware(gpu.name, fp16="fp16" in gpu.tflops, bf16="bf16" in gpu.tflops)
-    config = engine_config.load(flags.deepspeed_config)
+    config = deepspeed_config.load(flags.deepspeed_config)
     fields = parse_fields(flags.model_args)
     if flags.objective is not None:
         fields["sentence_head"] = None if flags.objective == "mlm" else flags.objective
@@ -101,7 +101,7 @@ def resolve(flags: PlanFlags) -> "Plan":
         masking = MaskingSettings(mask_probability=flags.mask_probability)
     except ValueError as error:
         raise UserError(str(error)) from None
-    engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision)
+    engine = deepspeed_config.fit(config, cluster.world_size, hardware, flags.precision)
     if engine.precision not in gpu.tflops:
         raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
     steps = flags.steps or paper_steps(engine.train_batch_size)

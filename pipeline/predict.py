@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 PIPE = "-"
 """In the place of a file: standard input, or JSON Lines on standard output."""
 MAX_FAULTS = 10
-"""Rows that are named on stderr because they cannot be read."""
-BATCHES = 16
-"""Of a chunk."""
+"""The most rows that are named on stderr because they cannot be read."""
+BATCHES_IN_CHUNK = 16
 
 Rows = Sequence[dict[str, Any]]
 Answering = Callable[[list[Any]], Sequence[dict[str, Any]]]
@@ -73,14 +72,14 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line. UserError: a mistake; nothing is written then."""
     args = parser().parse_all(argv)
-    columns = args.second_text_column, *args.choice_columns
+    task_columns = args.second_text_column, *args.choice_columns
     if args.mask and (
         args.embed or any(given is not None for given in (args.input, args.text_column, args.batch_size))
     ):
         raise UserError("--mask goes without --embed, --input, --text-column and --batch-size; drop it, or the others")
     if args.top_k is not None and not args.mask:
         raise UserError("--top-k is for --mask; drop it")
-    if (args.embed or args.mask) and any(columns):
+    if (args.embed or args.mask) and any(task_columns):
         raise UserError("--second-text-column and --choice-columns are for tasks; drop them")
     if not args.mask and None in (args.input, args.out):
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
@@ -107,12 +106,13 @@ def answered(
 
     The row of an example of None stays as it is.
     """
-    size, left = BATCHES * args.batch_size, iter(rows)
+    size = BATCHES_IN_CHUNK * args.batch_size
     with Progress("predict", len(examples), "rows", quiet_seconds=5.0) as progress:
         for start in range(0, len(examples), size):
             chunk = examples[start : start + size]
             answers = iter(answer([example for example in chunk if example is not None]))
-            yield [{**row, **({} if example is None else next(answers))} for example, row in zip(chunk, left)]
+            of_rows = [{} if example is None else next(answers) for example in chunk]
+            yield [{**row, **columns} for row, columns in zip(rows[start : start + size], of_rows, strict=True)]
             progress.update(len(chunk))
 
 
@@ -126,8 +126,9 @@ def predictions(args: argparse.Namespace) -> Iterator[Rows]:
     """The rows of --input with their predictions."""
     predictor = _open(args.run)
     task = predictor.require_task()
-    names = args.text_column, args.second_text_column, args.choice_columns
-    columns = columns_for(task, *names, predictor.may_pair)
+    columns = columns_for(
+        task, args.text_column, args.second_text_column, args.choice_columns, may_pair=predictor.may_pair
+    )
     table = read_rows(args.input, columns.text)
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, task.kind.record_names)
@@ -177,7 +178,7 @@ def _refuse_columns(rows: Iterable[Row], names: Sequence[str]) -> None:
 
 
 def columns_for(
-    task: Task, text: str | None, second_text: str | None, choices: Sequence[str], may_pair: bool = False
+    task: Task, text: str | None, second_text: str | None, choices: Sequence[str], *, may_pair: bool
 ) -> Columns:
     """The columns to read: those of the run's training, and in their place those that the command line names.
 
@@ -214,7 +215,7 @@ def read_each(table: Table, columns: Columns, read_row: Callable[[ExampleRow], T
 
 
 def read_rows(source: str, column: str | None = None) -> Table:
-    """The rows of a file, or of JSON Lines, CSV or TSV in standard input. `column` will be read: see `read_table`."""
+    """The rows of a file, or of JSON Lines, CSV or TSV in standard input. column: of the texts, see `read_table`."""
     if source != PIPE:
         return read_table(Path(source), (column,))
     try:

@@ -106,7 +106,7 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
     return {
         "data": [str(directory.absolute()) for directory in data],
         "beacon": None if beacon is None else str(beacon),
-        "gpus": environment.get("DS_ACCELERATOR") != "cpu",
+        "gpus": environment.get("DS_ACCELERATOR", "").lower() != "cpu",
         "connect": None,
         "listen": args.master_port,
     }

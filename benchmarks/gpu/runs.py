@@ -14,7 +14,7 @@ from benchmarks.shared.texts import REPOSITORY
 from data_prep.format.pairs import max_pairs
 from pipeline.data.collate import BatchShape
 from pipeline.data.masking import MaskingSettings
-from pipeline.engine import deepspeed_config as engine_config
+from pipeline.engine import deepspeed_config
 from pipeline.engine.estimates import Plan
 from pipeline.engine.hardware import GPUS, Cluster, Hardware
 from pipeline.settings.settings_file import read_settings
@@ -65,7 +65,7 @@ class _Variant:
         """The memory that the plan gives the last start."""
         settings = read_settings(self.output)
         model, hardware = settings.model, Hardware(settings.engine.device, fp16=True, bf16=True)
-        engine = engine_config.fit(engine_config.load(self.json), 1, hardware, settings.engine.precision)
+        engine = deepspeed_config.fit(deepspeed_config.load(self.json), 1, hardware, settings.engine.precision)
         length = model.max_position_embeddings
         shape = BatchShape(length, max_pairs(length), MaskingSettings().max_predictions(length))
         cluster = Cluster(GPUS["h100"], 1, 1)  # which one means nothing for the memory

@@ -49,7 +49,7 @@ def check(directory: Path, command: str, source: str = "") -> None:
         return
     if directory.is_symlink() or not directory.is_dir():
         kind = "a link" if directory.is_symlink() else "a file"
-        raise UserError(f"{directory} is {kind}, and {command} would put a directory there; choose another --out")
+        raise UserError(f"{directory} is {kind}, and {command} would put a directory there; choose another place")
     if not any(directory.iterdir()):
         return
     marker, fault = read_marker(directory), ""

@@ -25,7 +25,7 @@ from data_prep.mpi import UNITS, Ledger, Ranks, UnitRecord, begin_job, check_sam
 from data_prep.sources import Source
 from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.encodings import check_encoding
-from data_prep.sources.records import EMPTY, NO_TEXT, NOT_WANTED, Condition, Fields, Hub, Records
+from data_prep.sources.records import EMPTY, NOT_TEXT, NOT_WANTED, Condition, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text import check_language, other_language
 
@@ -146,7 +146,7 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
         skipped = f"skipped {', '.join(reasons) or 'nothing'}"
         if not total.documents:
             end_job(out, manifest.files)
-            flag = "--text-field" if {EMPTY, NO_TEXT} & manifest.skipped.keys() else "--source and --input"
+            flag = "--text-field" if {EMPTY, NOT_TEXT} & manifest.skipped.keys() else "--source and --input"
             flag = "--where" if NOT_WANTED in manifest.skipped else flag
             flag = "--encoding" if f"not in {manifest.options.get('encoding')}" in manifest.skipped else flag
             raise UserError(f"--input holds no document ({skipped}); check {flag}")

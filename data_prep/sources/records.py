@@ -26,7 +26,7 @@ _FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson){opening.COMPRESSED}|parquet$)",
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
-EMPTY, NO_TEXT, NOT_WANTED = "no text", "no field of text", "left out by --where"
+EMPTY, NOT_TEXT, NOT_WANTED = "no text", "no field of text", "left out by --where"
 MAX_NAMES_SHOWN = 20
 
 
@@ -236,16 +236,16 @@ def check_first(path: Path, fields: Fields) -> None:
     for number, line in enumerate(opening.lines(path), 1):
         if line.content is None or not line.content.isspace():
             item = parse_line(line.content, fields, path.name)
-            reason = item.reason if isinstance(item, Skipped) else EMPTY
-            record = json.loads(line.content or b"null") if reason in (EMPTY, NO_TEXT, NOT_WANTED) else None
+            reason = item.reason if isinstance(item, Skipped) else None
+            record = json.loads(line.content or b"null") if reason in (None, EMPTY, NOT_TEXT, NOT_WANTED) else None
             if isinstance(record, dict):
                 for flag, name in fields.flags:
                     if flag != "--title-field" and name is not None and name not in record:
                         raise UserError(f"{path}, line {number}: no field {name!r}; {choice(flag, record)}")
-                if reason == NO_TEXT:
+                if reason == NOT_TEXT:
                     fault = f"field {fields.text!r} holds no text"
                     raise UserError(f"{path}, line {number}: {fault}; {choice('--text-field', record)}")
-            if reason not in (EMPTY, NOT_WANTED):
+            if reason not in (None, EMPTY, NOT_WANTED):
                 raise UserError(f"{path}, line {number}: {reason}; check --input, --source and --text-field")
             return
 
@@ -275,7 +275,7 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
     if text is None:
         return Skipped(place, EMPTY)
     if not isinstance(text, str) or text is record:
-        return Skipped(place, NO_TEXT)
+        return Skipped(place, NOT_TEXT)
     if len(text) > opening.MAX_TEXT_BYTES:  # a record of Parquet or of the hub
         return Skipped(place, "too long")
     paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())

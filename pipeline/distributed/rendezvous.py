@@ -223,7 +223,7 @@ def _first_problem(answers: Sequence[Answer]) -> str:
         if answer.problem:
             return f"{where}: {answer.problem}"
         for name, value in first.facts.items():
-            # A rank that finds its run finished has looked at nothing else.
+            # Hosts whose files differ may have facts of other names.
             if (found := answer.facts.get(name, "not known")) != value:
                 return (
                     f"{where}: {name} is {found}, and {value} on host {first.host}; all hosts must "

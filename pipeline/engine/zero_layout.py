@@ -250,6 +250,7 @@ def _check_first_ratios(engine: DeepSpeedEngine, slices: list[TensorSlice], part
     hooks: list[Any] = []
 
     def keep_weights(*_: Any) -> None:
+        # Stage 3 may step some of the groups' buffers at a time.
         stepped = {id(tensor) for group in lamb.param_groups for tensor in group["params"]}
         before.update({slice_.name: slice_.weight.clone() for slice_ in waiting if id(slice_.flat) in stepped})
 
@@ -266,7 +267,10 @@ def _check_first_ratios(engine: DeepSpeedEngine, slices: list[TensorSlice], part
 
 @torch.no_grad()
 def _check_ratio(engine: DeepSpeedEngine, group: dict[str, Any], slice_: TensorSlice, weight: Tensor) -> None:
-    """Compares the last trust ratio of a tensor of `group` with a plain one; its slice was `weight`. Collective."""
+    """Compares the last trust ratio of a tensor of `group` with a plain one. Collective.
+
+    weight: its slice before the update.
+    """
     lamb = engine.basic_optimizer
     state = lamb.state[slice_.flat]
     whole = weight.new_zeros(3, math.prod(slice_.shape))  # w, m, v

@@ -10,7 +10,7 @@ from typing import Any
 from common.errors import UserError
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.initial_weights import InitialModel, find_initial_model, record_of
-from pipeline.engine import deepspeed_config as engine_config
+from pipeline.engine import deepspeed_config
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning.fine_tuning import Examples, FineTuning, digest
 from pipeline.settings.finetune_flags import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags, seed_directories
@@ -66,7 +66,7 @@ def resolve(
     """Makes the settings of the run of each seed; `examples` is their number in the training split. UserError."""
     rate, reason = _learning_rate(flags, task, initial.config)
     config = _deepspeed_json(flags, task, hardware, rate)
-    engine = engine_config.fit(config, world_size, hardware, flags.precision)
+    engine = deepspeed_config.fit(config, world_size, hardware, flags.precision)
     defaults = task.hyperparameters
     steps = flags.steps or defaults.steps
     if flags.epochs is not None or steps is None:
@@ -141,7 +141,7 @@ def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware, rate: 
     if hardware.name != "CPU":
         json |= {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1, "reduce_bucket_size": 12_000_000}}
     if flags.deepspeed_config is not None:
-        json = engine_config.load(flags.deepspeed_config)
+        json = deepspeed_config.load(flags.deepspeed_config)
     if flags.batch_size is not None or flags.micro_batch_size is not None:
         json.pop("gradient_accumulation_steps", None)
     scheduler = json.get("scheduler", {})

@@ -15,7 +15,7 @@ from pipeline.checkpoint.checkpoint_manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.initial_weights import InitialModel, exported_checkpoint, find_initial_model, record_of
 from pipeline.checkpoint.retention import TAG, step_of
 from pipeline.data.sampler import batch_of_step
-from pipeline.engine import deepspeed_config as engine_config
+from pipeline.engine import deepspeed_config
 from pipeline.engine.engine_config import EngineConfig
 from pipeline.engine.hardware import Hardware, missing_for_compilation
 from pipeline.pretraining.corpora import digest_of, open_corpora
@@ -37,13 +37,13 @@ _DECIDE_SHAPES = (
 
 def make_task(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PreTraining:
     """The run that a command line asks for. Reads files and writes none. Raises UserError for a mistake."""
-    config = engine_config.load(flags.deepspeed_config)
+    config = deepspeed_config.load(flags.deepspeed_config)
     corpora = open_corpora(flags.shards)
     vocabulary = load_vocabulary(corpora.directories[0])
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, [flags.output])
     teacher = find_teacher(flags.teacher, flags.teacher_loss)
-    engine = engine_config.fit(config, world_size, hardware, flags.precision)
+    engine = deepspeed_config.fit(config, world_size, hardware, flags.precision)
     branched = _find_branch(flags.branch, earlier, engine.train_batch_size)
     for flag, trained in (("--init", initial), ("--teacher", teacher)):
         if trained is not None and trained.weights is not None:

@@ -124,7 +124,7 @@ def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: 
     Rank 0 has printed why.
     """
     task.open(control)
-    run, new_tensors = _open(flags, task, control)
+    run, new_tensors = _make_run(flags, task, control)
     _print_header(run, task, None if run.state.step else new_tensors)
     trainer = make_trainer(run, task, signals)
     try:
@@ -148,7 +148,7 @@ def _train(flags: RunFlags, task: TrainingTask, control: ControlGroup, signals: 
     return status
 
 
-def _open(flags: RunFlags, task: TrainingTask, control: ControlGroup) -> tuple[TrainingRun, list[str]]:
+def _make_run(flags: RunFlags, task: TrainingTask, control: ControlGroup) -> tuple[TrainingRun, list[str]]:
     """Makes the model and the engine, loads the newest checkpoint, and writes the run's settings. Collective.
 
     Returns the run, and the names of the tensors that the initial weights did not fill. Raises UserError: rank 0 cannot

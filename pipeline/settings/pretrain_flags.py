@@ -32,7 +32,7 @@ _three_parts.__name__ = "list of three numbers"
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingFlags:
-    """The flags of masks. The defaults are the paper's."""
+    """The flags of masks. The defaults are the paper's. A resume has the same: `PretrainSettings.masking` is fixed."""
 
     mask_probability: float = flag("part of the tokens that is predicted", 0.15, metavar="P", group="masks")
     max_ngram: int = flag("words of the longest masked n-gram", 3)

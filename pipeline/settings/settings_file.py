@@ -61,7 +61,7 @@ def _settings_of(content: dict[str, Any], path: Path) -> PretrainSettings | Fine
 
 
 def _from_4(content: dict[str, Any], run: Path) -> dict[str, Any]:
-    """Format 4, until version 0.9, was a flat record with the values of some flags and parts of the DeepSpeed JSON."""
+    """Format 4 (before 0.9.0) was a flat record with the values of some flags and parts of the DeepSpeed JSON."""
     is_pretraining = "objective" in content
     json = content["deepspeed"]
     decisive = content if is_pretraining else content["hyperparameters"]

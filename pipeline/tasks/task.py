@@ -123,7 +123,7 @@ class Kind(ABC):
         model_class: the encoder with the head, as MODULE.CLASS.
         has_output_per_label: whether `model_class` takes the number of labels.
         features: the type of those of one split.
-        predictions: the type of those of one split, and of the file that holds them; `len` is the number of examples.
+        predictions: the type of those of one split, and of the file that holds them, such as `Logits`.
         ending: of the files with predictions.
         own_tasks: what --task calls tasks of this kind on own files, each with the default columns.
         has_second_text, has_choices: which columns tasks on own files may name.
@@ -186,7 +186,7 @@ class Kind(ABC):
         return self.name
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """The metrics of a task on own files; the first one chooses the best step."""
+        """The metrics of a task on own files. The first one, of which higher is better, chooses the best step."""
         raise NotImplementedError
 
     def note(self, labels: Sequence[str]) -> str:
@@ -292,7 +292,7 @@ class Task:
         columns: of the user's own files; None for a task that is known by its name.
 
     Raises:
-        ValueError: labels or metrics that do not suit the kind.
+        ValueError: labels that do not suit the kind, or a label twice.
     """
 
     name: str

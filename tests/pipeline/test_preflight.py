@@ -137,6 +137,12 @@ def test_every_package_is_compared_between_hosts() -> None:
     assert ".toml" in facts.SUFFIXES  # they decide what text data_prep makes
 
 
+def test_capitals_of_the_accelerator_do_not_count() -> None:
+    args = preflight.parser().parse_all([])
+    found = [preflight._question(args, {"DS_ACCELERATOR": name}, None)["gpus"] for name in ("CPU", "cuda")]
+    assert found == [False, True]
+
+
 @pytest.fixture
 def on_the_processor(monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")

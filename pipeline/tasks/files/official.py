@@ -81,32 +81,32 @@ class GlueFiles(TaskFiles):
         files = {split: [folder / f"{split}.tsv"] for split in splits if (folder / f"{split}.tsv").is_file()}
         for split, names in self.extra_splits.items():
             path = next((folder / name for name in names if (folder / name).is_file()), None)
-            if files and path is not None:
+            if files and path is not None:  # further splits alone are no data
                 files[split] = [path]
         return files
 
     def read(self, task: Task, split: str, files: list[Path]) -> Examples:
         """See `TaskFiles.read`. Each split is one file."""
         (path,) = files
-        columns, lines, first = self._lines(path)
+        header, lines, first = self._lines(path)
         for_submission = _is_for_submission(split)
-        kept = {*self.texts, self.label, *([self.index] if for_submission else [])} & set(columns)
+        kept = {*self.texts, self.label, *([self.index] if for_submission else [])} & set(header)
         rows: dict[int, Row] = {}  # by their place in the file, which counts the rows that are left out
         for place, line in enumerate(lines):
             cells, fault = line.split("\t"), ""
-            row = {name: cell for name, cell in zip(columns, cells) if name in kept}
-            if len(cells) > len(columns):  # a tab inside a text: all that follows it is in the wrong column
-                fault = f"{len(cells)} cells instead of {len(columns)}; remove the tab in a text"
+            row = {name: cell for name, cell in zip(header, cells) if name in kept}
+            if len(cells) > len(header):  # a tab inside a text: all that follows it is in the wrong column
+                fault = f"{len(cells)} cells instead of {len(header)}; remove the tab in a text"
             elif row.keys() == kept:
                 rows[place] = row
             elif for_submission or not self.may_lack_columns:
-                fault = f"fewer than {len(columns)} columns; correct or remove it"
+                fault = f"fewer than {len(header)} columns; correct or remove it"
             if fault:
                 raise UserError(f"{path}, line {first + place}: {fault}")
         if not rows:
             raise UserError(f"{path} holds no example; get the file again")
         numbers = [first + place for place in rows]
-        table = Table(str(path), columns, list(rows.values()), numbers, ids=list(map(str, rows)), is_official=True)
+        table = Table(str(path), header, list(rows.values()), numbers, ids=list(map(str, rows)), is_official=True)
         return _read_examples(task, split, table, self.table_columns, self.index)
 
     def _lines(self, path: Path) -> tuple[tuple[str, ...], list[str], int]:
@@ -114,10 +114,10 @@ class GlueFiles(TaskFiles):
         lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
         while lines and not lines[-1]:
             lines.pop()
-        columns = tuple(lines[0].split("\t")) if lines else ()
-        if self.columns is not None and not set(self.texts) <= set(columns):
+        header = tuple(lines[0].split("\t")) if lines else ()
+        if self.columns is not None and not set(self.texts) <= set(header):
             return self.columns, lines, 1
-        return columns, lines[1:], 2
+        return header, lines[1:], 2
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         columns = _columns(self.hub_texts or self.texts)

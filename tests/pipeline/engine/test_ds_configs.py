@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining
 from model.counts import parameter_counts
-from pipeline.engine import deepspeed_config as engine_config
+from pipeline.engine import deepspeed_config
 from pipeline.engine.hardware import Hardware
 from tests.pipeline.conftest import REPOSITORY
 
@@ -40,12 +40,12 @@ LAMB = {"type": "Lamb", "params": {"lr": 0.01}}
 )
 def test_the_open_size_is_derived_and_the_batch_spread_evenly(batch, micro, accumulation, world, expected):
     config = {name: size for name, size in zip(SIZES, (batch, micro, accumulation)) if size is not None}
-    assert engine_config.batch_sizes(config, world) == expected
+    assert deepspeed_config.batch_sizes(config, world) == expected
 
 
 @given(batch=st.integers(1, 5000), micro=st.integers(1, 300), world=st.integers(1, 600))
 def test_the_division_holds_the_batch_and_wastes_little(batch, micro, world):
-    _, size, steps = engine_config.batch_sizes(
+    _, size, steps = deepspeed_config.batch_sizes(
         {"train_batch_size": batch, "train_micro_batch_size_per_gpu": micro}, world
     )
     assert size <= micro
@@ -57,22 +57,22 @@ def test_the_division_holds_the_batch_and_wastes_little(batch, micro, world):
 
 def test_what_deepspeed_gets_is_a_product_and_the_batch_stays_the_user_s():
     config = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "optimizer": LAMB}
-    fitted = engine_config.fit(config, 5, CPU)
+    fitted = deepspeed_config.fit(config, 5, CPU)
     assert [fitted.json[name] for name in SIZES] == [20, 2, 2]
     assert (fitted.train_batch_size, fitted.empty_rows) == (12, 8)
     wanted = "12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation)"
     assert fitted.describe_batch("rows") == wanted
-    assert engine_config.fit(config, 3, CPU).describe_batch("rows", "GPU") == "12 rows = 2 x 2 accumulated x 3 GPUs"
+    assert deepspeed_config.fit(config, 3, CPU).describe_batch("rows", "GPU") == "12 rows = 2 x 2 accumulated x 3 GPUs"
     config["gradient_accumulation_steps"] = 2
-    assert engine_config.fit(config, 3, CPU).notes == ()
-    (note,) = engine_config.fit(config, 2, CPU).notes
+    assert deepspeed_config.fit(config, 3, CPU).notes == ()
+    (note,) = deepspeed_config.fit(config, 2, CPU).notes
     assert note == "gradient_accumulation_steps is 3, not 2 as the JSON says, to train 12 rows on 2 ranks"
 
 
 @pytest.mark.parametrize(("sizes", "words"), [((64, 16, 3), "contradicts"), ((None, 16, 3), "has no train_batch_size")])
 def test_sizes_that_cannot_be_meant_are_refused(sizes, words):
     with pytest.raises(UserError, match=words):
-        engine_config.batch_sizes({name: size for name, size in zip(SIZES, sizes) if size is not None}, 2)
+        deepspeed_config.batch_sizes({name: size for name, size in zip(SIZES, sizes) if size is not None}, 2)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_precision_follows_json_hardware_and_flag(fp16, bf16, hardware, choice, 
     config = {kind: {"enabled": value} for kind, value in (("fp16", fp16), ("bf16", bf16)) if value is not None}
     if expected is None:
         with pytest.raises(UserError):
-            engine_config.choose_precision(config, hardware, choice)
+            deepspeed_config.choose_precision(config, hardware, choice)
         return
-    precision, note = engine_config.choose_precision(config, hardware, choice)
+    precision, note = deepspeed_config.choose_precision(config, hardware, choice)
     assert precision == expected
     assert (note is not None) == noted
 
@@ -110,14 +110,14 @@ def test_precision_follows_json_hardware_and_flag(fp16, bf16, hardware, choice, 
 def test_what_deepspeed_gets_has_exactly_one_precision():
     config = {"train_batch_size": 8, "optimizer": LAMB, "fp16": {"enabled": True, "hysteresis": 4}}
     with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
-        engine_config.fit(config, 2, GPU)
+        deepspeed_config.fit(config, 2, GPU)
     with pytest.raises(UserError, match="bf16 at ZeRO stage 0 accumulates gradients in bf16 only"):
-        engine_config.fit(config | {"data_types": {"grad_accum_dtype": "fp32"}}, 2, CPU)
+        deepspeed_config.fit(config | {"data_types": {"grad_accum_dtype": "fp32"}}, 2, CPU)
     config["zero_optimization"] = {"stage": 1}
-    fitted = engine_config.fit(config, 2, CPU)
+    fitted = deepspeed_config.fit(config, 2, CPU)
     assert "fp16" not in fitted.json
     assert fitted.json["bf16"] == {"enabled": True}
-    assert engine_config.fit(config, 2, GPU).json["fp16"] == {"enabled": True, "hysteresis": 4}
+    assert deepspeed_config.fit(config, 2, GPU).json["fp16"] == {"enabled": True, "hysteresis": 4}
     assert config["fp16"]["enabled"], "the caller's JSON is left as it was"
 
 
@@ -185,7 +185,7 @@ def test_a_json_that_cannot_be_meant_is_refused_by_name(tmp_path, text, words):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(UserError) as caught:
-        engine_config.load(path)
+        deepspeed_config.load(path)
     line = str(caught.value)
     assert words in line
     assert str(path) in line
@@ -196,11 +196,11 @@ def test_a_missing_json_is_named_and_a_preset_found_from_anywhere(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     for name in ("nowhere.json", "ds_configs/nowhere.json", f"ds_configs/{'x' * 300}.json"):
         with pytest.raises(UserError, match=r"--deepspeed_config .*; name a file such as ds_configs/base.json"):
-            engine_config.load(engine_config.Path(name))
-    assert engine_config.load(engine_config.Path("ds_configs/base.json"))["train_batch_size"] == 4096
+            deepspeed_config.load(deepspeed_config.Path(name))
+    assert deepspeed_config.load(deepspeed_config.Path("ds_configs/base.json"))["train_batch_size"] == 4096
     (tmp_path / "ds_configs").mkdir()
     (tmp_path / "ds_configs" / "base.json").write_text(json.dumps(changed("train_batch_size", 9)))
-    assert engine_config.load(engine_config.Path("ds_configs/base.json"))["train_batch_size"] == 9
+    assert deepspeed_config.load(deepspeed_config.Path("ds_configs/base.json"))["train_batch_size"] == 9
 
 
 FILES = sorted((REPOSITORY / "ds_configs").glob("*.json"))
@@ -213,11 +213,11 @@ LARGEST_GRADIENT = 5.0  # an element of the first steps' gradients: a twentieth 
 def test_deepspeed_takes_it(path, monkeypatch):
     monkeypatch.setattr("deepspeed.comm.get_rank", lambda: 0)
     for world in SMALL.get(path.stem, (1, 8, 64)):
-        config = engine_config.load(path)
+        config = deepspeed_config.load(path)
         if path.stem in AUTO:
-            assert engine_config.fit(config, world, GPU, "config").precision == "bf16"
+            assert deepspeed_config.fit(config, world, GPU, "config").precision == "bf16"
         hardware = GPU if "-80gb" in path.stem else dataclasses.replace(GPU, bf16=False)
-        fitted = engine_config.fit(config, world, hardware, "config")
+        fitted = deepspeed_config.fit(config, world, hardware, "config")
         ranks = SimpleNamespace(get_data_parallel_world_size=lambda: world)  # noqa: B023
         found = DeepSpeedConfig(fitted.json, mpu=ranks)
         assert found.world_size == world
@@ -228,7 +228,7 @@ def test_deepspeed_takes_it(path, monkeypatch):
             assert found.grad_accum_dtype == "fp32"
             assert found.communication_data_type is torch.float32
         assert found.bfloat16_config.enabled == ("-80gb" in path.stem)
-        fp16 = DeepSpeedConfig(engine_config.fit(config, world, GPU, "fp16").json, mpu=ranks).float16_config
+        fp16 = DeepSpeedConfig(deepspeed_config.fit(config, world, GPU, "fp16").json, mpu=ranks).float16_config
         assert fp16.enabled
         assert fp16.hysteresis == 1  # an overflow halves the scale at once
         largest = LARGEST_GRADIENT * 2**fp16.initial_scale_power
@@ -239,7 +239,7 @@ def test_deepspeed_takes_it(path, monkeypatch):
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem not in SMALL], ids=lambda path: path.stem)
 def test_it_is_the_paper_s_recipe(path):
-    config = engine_config.load(path)
+    config = deepspeed_config.load(path)
     assert config["train_batch_size"] == 4096
     params = {"lr": 0.00176, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
     assert config["optimizer"] == {"type": "Lamb", "params": params}

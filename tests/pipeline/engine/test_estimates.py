@@ -12,8 +12,7 @@ from torch import Tensor
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from model.counts import executed_flops, forward_flops, model_flops, parameter_counts
 from pipeline.data.collate import BatchShape
-from pipeline.engine import deepspeed_config as engine_config
-from pipeline.engine import estimates, zero_layout
+from pipeline.engine import deepspeed_config, estimates, zero_layout
 from pipeline.engine.estimates import Memory, Plan
 from pipeline.engine.hardware import GPUS, Cluster, Hardware
 from pipeline.engine.lamb import Lamb
@@ -239,7 +238,7 @@ def make_plan(
         "zero_optimization": {"stage": stage, "reduce_bucket_size": BUCKET} | (zero or {}),
     } | more
     hardware = Hardware("GPU", fp16=True, bf16=True)
-    engine = engine_config.fit(json, cluster.world_size, hardware, precision)
+    engine = deepspeed_config.fit(json, cluster.world_size, hardware, precision)
     return Plan(config, engine, cluster, shape, checkpointing, tflops=500.0, steps=1000)
 
 

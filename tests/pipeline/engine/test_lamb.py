@@ -11,8 +11,7 @@ import torch
 from deepspeed.ops.op_builder.builder import OpBuilder
 from torch import Tensor, nn
 
-from pipeline.engine import deepspeed_config as engine_config
-from pipeline.engine import optimizers
+from pipeline.engine import deepspeed_config, optimizers
 from pipeline.engine.engine_state import initialise
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.lamb import Lamb, TensorSlice, squared_norms
@@ -251,7 +250,7 @@ def train_each(stages: list[int]) -> list[dict[str, Tensor]]:
     with mock.patch.object(OpBuilder, "jit_load", fail):
         for stage in stages:
             json = training.config(stage, "fp32", world, gradient_clipping=0.0, optimizer=OPTIMIZER)
-            fitted = engine_config.fit(json, world, Hardware("CPU", fp16=False, bf16=False))
+            fitted = deepspeed_config.fit(json, world, Hardware("CPU", fp16=False, bf16=False))
             engine: Any = initialise(training.SharedModel(), fitted)[0]
             for group in engine.optimizer.param_groups:
                 group["rate_share"] = 1.0

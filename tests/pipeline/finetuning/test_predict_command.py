@@ -30,7 +30,7 @@ from tests.pipeline.tasks import own_files
 
 def columns(task, *words):
     args = predict.parser().parse_all(["--run", "run", *words])
-    return columns_for(TASKS[task], args.text_column, args.second_text_column, args.choice_columns)
+    return columns_for(TASKS[task], args.text_column, args.second_text_column, args.choice_columns, may_pair=False)
 
 
 def test_flags_replace_the_columns_of_the_run():
@@ -81,7 +81,7 @@ TEXTS = [f"Bafilon {'dolon ' * (number % 7)}sara." for number in range(11)]
 @pytest.fixture
 def command(corpus, tmp_path, monkeypatch):
     """The words of a command whose chunks have four rows, and the rows that each embedding has seen."""
-    monkeypatch.setattr(predict, "BATCHES", 2)
+    monkeypatch.setattr(predict, "BATCHES_IN_CHUNK", 2)
     model, seen, embed = export(tmp_path / "model", corpus.vocabulary), [], Predictor.embed
     table = own_files.write(tmp_path / "new.csv", {"text": TEXTS})
 
@@ -106,7 +106,7 @@ def test_a_pipe_gets_the_rows_as_they_are_made(command, capfdbinary):
 
 
 def test_rows_that_cannot_be_read_keep_their_place(monkeypatch):
-    monkeypatch.setattr(predict, "BATCHES", 2)
+    monkeypatch.setattr(predict, "BATCHES_IN_CHUNK", 2)
     rows, double = [{"n": number} for number in range(5)], lambda some: [{"x": 2 * one} for one in some]
     chunks = list(answered(argparse.Namespace(batch_size=1), rows, [1, None, 3, None, 5], double))
     assert chunks == [[{"n": 0, "x": 2}, {"n": 1}], [{"n": 2, "x": 6}, {"n": 3}], [{"n": 4, "x": 10}]]
