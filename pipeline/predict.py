@@ -12,7 +12,6 @@ for the prediction.
 """
 
 import argparse
-import contextlib
 import csv
 import dataclasses
 import functools
@@ -83,20 +82,21 @@ def main(argv: Sequence[str]) -> None:
         raise UserError("--second-text-column and --choice-columns are for tasks; drop them")
     if not args.mask and None in (args.input, args.out):
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
-    if args.out is not None:
-        check_output(args.out)
     args.batch_size, args.top_k = args.batch_size or 32, args.top_k or 5
-    chunks = fill_masks(args) if args.mask else embed_texts(args) if args.embed else predictions(args)
-    if args.out == PIPE:
-        for rows in chunks:
-            write(PIPE, rows)
+    answer = fill_masks if args.mask else embed_texts if args.embed else predictions
+    if args.out in (None, PIPE):
+        for rows in answer(args):
+            if args.out == PIPE:
+                write(PIPE, rows)
         return
-    out = None if args.out is None else Path(args.out)
-    with contextlib.nullcontext() if out is None else locks.holding(locks.beside(out), out):
-        rows = [row for some in chunks for row in some]
-        if out is not None:
-            write(args.out, rows)
-            print(f"wrote {out}: {len(rows):,} rows")
+    out = Path(args.out)
+    check_output(out)
+    with locks.holding(locks.beside(out), out):
+        check_output(out)  # again: another command may have made it
+        rows = [row for some in answer(args) for row in some]
+        check_output(out)
+        write(args.out, rows)
+        print(f"wrote {out}: {len(rows):,} rows")
 
 
 def answered(
@@ -229,13 +229,11 @@ def read_rows(source: str, column: str | None = None) -> Table:
     return table
 
 
-def check_output(out: str) -> None:
+def check_output(out: Path) -> None:
     """Raises UserError if `out` cannot be written."""
-    if out == PIPE:
-        return
-    if Path(out).suffix.lower() not in WRITERS:
+    if out.suffix.lower() not in WRITERS:
         raise UserError(f"--out {out} has none of the endings {', '.join(WRITERS)}; choose one, or - for a pipe")
-    places.check_new_file(Path(out))
+    places.check_new_file(out)
 
 
 def write(out: str, rows: Rows) -> None:

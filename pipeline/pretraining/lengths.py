@@ -52,10 +52,11 @@ def length_of(earlier: EarlierStart | None, given: int | None, train_batch_size:
     if earlier is None:
         return given or default
     total, made = earlier.settings.steps, earlier.steps_made
-    other_batch = earlier.settings.engine.train_batch_size != train_batch_size  # which is refused, with its own message
-    if (given or default) == total or other_batch:
+    of_earlier = earlier.settings.engine.train_batch_size, earlier.settings.flags.max_hours
+    is_other = (train_batch_size, max_hours) != of_earlier  # which is refused, with its own message
+    if (given or default) == total or is_other:
         return total
-    has_hours = max_hours is not None or earlier.settings.flags.max_hours is not None
+    has_hours = max_hours is not None
     if given is None and not has_hours:
         raise UserError(
             f"{earlier.output} holds a run of {total:,} steps, and without --steps it would have {default:,}; give "

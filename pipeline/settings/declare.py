@@ -217,10 +217,12 @@ def _read_yaml(command: type[Any], path: Path, is_record: bool) -> dict[str, lis
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         is_null = isinstance(node, yaml.ScalarNode) and node.style is None and node.value in ("", "~", "null")
         has_value = nodes and not is_null
-        if key in getattr(command, "removed", ()) and (is_record or not has_value):
+        is_gone = key in getattr(command, "removed", ())
+        if is_gone and (is_record or not has_value):
             continue
         if one is None:
-            hint = did_you_mean(key, declared, "the keys are the flags without the dashes")
+            near = did_you_mean(key, declared, "the keys are the flags without the dashes")
+            hint = "this flag is gone; drop it" if is_gone else near
             raise UserError(f"{CONFIG} {path}: unknown key {key[:40]!r}; {hint}")
         if one.name in words:
             raise UserError(f"{CONFIG} {path}: {key} is given twice; keep one")

@@ -55,12 +55,12 @@ class Console(Callback):
         if not self._shrinking_explained and (shrinking := self._shrinking(record)):
             self._shrinking_explained = True
             run.say(
-                f"LAMB shrinks {', '.join(shrinking)} by the learning rate at each step: their gradients are next to "
-                "0, and the weight decay alone is scaled up. If the loss stands still, start again with a lower rate"
+                f"LAMB shrinks {', '.join(shrinking)} at each step: their gradients are so small that the update is "
+                "mostly weight decay. If the loss stands still, start again with a lower rate"
             )
 
     def _shrinking(self, record: Mapping[str, Any]) -> list[str]:
-        """The tensors whose update is their weight decay alone: then the trust ratio is 1 / weight_decay.
+        """The tensors whose update is mostly weight decay. Of weight decay alone the trust ratio is 1 / weight_decay.
 
         Heads and poolers may have no gradient because nothing trains them.
         """

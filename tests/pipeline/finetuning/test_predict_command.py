@@ -12,7 +12,6 @@ import torch
 import transformers
 
 from common.errors import UserError
-from common.files import locks
 from data_prep.text.load_vocabulary import load_vocabulary
 from pipeline import predict
 from pipeline.checkpoint.pooling import Pooling, read_pooling
@@ -112,12 +111,17 @@ def test_rows_that_cannot_be_read_keep_their_place(monkeypatch):
     assert chunks == [[{"n": 0, "x": 2}, {"n": 1}], [{"n": 2, "x": 6}, {"n": 3}], [{"n": 4, "x": 10}]]
 
 
-def test_only_one_command_makes_a_file(command, tmp_path, capsys):
-    words, _ = command
-    out = tmp_path / "out.jsonl"
-    with locks.holding(locks.beside(out), out):
-        assert predict.main([*words, "--out", str(out)]) == 2
-    assert "another process is writing" in capsys.readouterr().err
+def test_only_one_command_makes_a_file_and_one_that_appears_meanwhile_stays(monkeypatch, tmp_path, refusal):
+    out, words = tmp_path / "out.jsonl", ["--run", "model", "--input", "-", "--embed"]
+
+    def embed_texts(_):
+        assert "another process is writing" in refusal(predict.main, *words, "--out", out)
+        out.write_text("of a person")
+        yield [{"text": "of the command"}]
+
+    monkeypatch.setattr(predict, "embed_texts", embed_texts)
+    assert "exists already; move it away" in refusal(predict.main, *words, "--out", out)
+    assert out.read_text() == "of a person"
 
 
 EMBEDDED = ["Bafilon dolon.", "Sara vi!", "☃", "kemist " * 70, "Monipu.", "Café, DOLON gukela mola."]

@@ -207,11 +207,12 @@ def earlier(steps_made: int, steps: int, **more: Any) -> EarlierStart:
     ],
 )
 def test_the_length_of_a_run(begun, given, expected):
+    hours = None if begun is None else begun.settings.flags.max_hours
     if isinstance(expected, int):
-        assert length_of(begun, given, 8, None) == expected
+        assert length_of(begun, given, 8, hours) == expected
     else:
         with pytest.raises(UserError, match=expected):
-            length_of(begun, given, 8, None)
+            length_of(begun, given, 8, hours)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +239,9 @@ def test_batches_are_left_out_that_no_checkpoint_has_seen(recorded, made, words,
             skipped_batches_of(begun, words, 40)
 
 
-def test_another_batch_is_named_by_its_own_message():
+def test_another_batch_and_other_hours_are_named_by_their_own_messages():
     assert length_of(earlier(40, 40), None, 16, None) == 40
+    assert length_of(earlier(40, 40), 80, 8, 1.0) == length_of(earlier(40, 40, max_hours=1.0), 80, 8, None) == 40
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def test_a_null_that_is_not_quoted_is_no_value_and_a_path_may_begin_at_home(tmp_
 def test_a_flag_that_is_gone_is_left_out_where_a_run_recorded_it_or_it_has_no_value(tmp_path):
     (path := tmp_path / "config.yaml").write_text("mirror: s3://bucket/run\ntrack:\n- wandb\nseed: 3\n")
     assert declare.with_file(RunFlags, [], path) == ["--seed=3"]
-    with pytest.raises(UserError, match="unknown key 'mirror'"):
+    with pytest.raises(UserError, match="unknown key 'mirror'; this flag is gone"):
         declare.with_file(RunFlags, ["--config", str(path)])
     path.write_text("mirror: null\ntrack: []\nseed: 3\n")
     assert declare.with_file(RunFlags, ["--config", str(path)])[0] == "--seed=3"

@@ -170,7 +170,7 @@ def test_weights_that_lamb_only_shrinks_are_named_once():
     assert len(lines.said) == 1
     lines.log(20, 1.0, trust_ratios=ratios)
     assert lines.said[1].startswith(
-        f"LAMB shrinks {query}, {projection} by the learning rate at each step: their gradients"
+        f"LAMB shrinks {query}, {projection} at each step: their gradients are so small"
     )
     lines.log(30, 2.0, trust_ratios=ratios)
     assert len(lines.said) == 2
