@@ -169,9 +169,7 @@ def test_weights_that_lamb_only_shrinks_are_named_once():
     lines.log(10, 0.0, trust_ratios=ratios | {query: 70.0, projection: 3.0, "albert.pooler.dense.weight": 100.0})
     assert len(lines.said) == 1
     lines.log(20, 1.0, trust_ratios=ratios)
-    assert lines.said[1].startswith(
-        f"LAMB shrinks {query}, {projection} at each step: their gradients are so small"
-    )
+    assert lines.said[1].startswith(f"LAMB shrinks {query}, {projection} at each step: their gradients are so small")
     lines.log(30, 2.0, trust_ratios=ratios)
     assert len(lines.said) == 2
 
