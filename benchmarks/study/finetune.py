@@ -40,8 +40,9 @@ def find_task_data(root: Path) -> dict[str, Path]:
     WNLI is left out: its dev set has sentences of the training set with other labels, so what is learned is wrong.
     """
     found: dict[str, Path] = {}
+    named = [path for path in sorted(root.glob("*")) if path.name.lower().rstrip("12") in ("glue", "squad", "race")]
     for task in TASKS.values():
-        for directory in (root / name for name in ("glue", "squad", "race", ".")):
+        for directory in (*named, root):
             splits = task.files.find(task, directory) if task.files is not None and directory.is_dir() else {}
             if task.name != "wnli" and {"train", task.dev_splits[0]} <= set(splits):
                 found.setdefault(task.name, directory)

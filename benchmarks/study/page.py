@@ -138,9 +138,8 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
         )
         for one in results
     ]
-    table = markdown_table((*header, "verdict"), rows, "llrlrrrrl")
     said = f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds."
-    return f"{said}\n\n{table}"
+    return f"{said}\n\n{markdown_table((*header, 'verdict'), rows, 'llrlrrrrl')}"
 
 
 def probe_table(probe: Mapping[str, Sequence[tuple[int, float | None, float]]]) -> str:

@@ -226,6 +226,11 @@ def test_other_codes_and_small_wikis(code: str, link: str, section: str) -> None
     assert to_prose(page, site=site_of(code)) == "Abc def ghi."
 
 
+@pytest.mark.parametrize("language", ["zh", "zh-hant", "yue", "ja"])
+def test_lines_of_writing_without_blanks_are_joined_without_one(language: str) -> None:
+    assert [block.text for block in paragraphs.blocks("一行\n二行", language)] == ["一行二行"]
+
+
 @pytest.mark.parametrize(("markup", "words"), RENDERED["variants"])
 def test_variants(markup: str, words: str) -> None:
     assert choose_variants(f"x{markup}y", site_of("zh").variants) == f"x{words}y"

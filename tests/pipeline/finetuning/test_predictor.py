@@ -219,6 +219,8 @@ def test_a_text_that_cannot_be_filled(small):
 def test_a_run_without_its_vocabulary(corpus, tmp_path, refusal):
     run = runs.pretraining(tmp_path / "run", corpus.vocabulary)
     (run / "spiece.model").unlink()
+    said = refusal(predict.main, "--run", run, "--mask", "a [MASK]", "--batch-size", 3)
+    assert "--mask goes without --embed, --input, --text-column and --batch-size" in said
     said = refusal(predict.main, "--run", run, "--mask", "a [MASK]")
     assert "has no vocabulary (spiece.model, tokenizer.json or vocab.txt); copy there" in said
 

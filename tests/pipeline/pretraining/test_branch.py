@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
+from data_prep.text.sentencepiece_vocabulary import train_sentencepiece
 from pipeline.checkpoint.retention import step_of, tags
 from pipeline.pretraining.lengths import EarlierStart, length_of, paper_steps, skipped_batches_of
 from pipeline.pretraining.pretraining_task import PreTraining
+from tests.data_prep.corpora import make_sentences
 from tests.docs.pages import REPOSITORY, blocks_of
 from tests.pipeline.conftest import run
 from tests.pipeline.outcome import differences, outcome
@@ -50,6 +52,8 @@ def trained(corpus, tmp_path_factory):
 
     train("constant", 0, "--keep-at", "2900", "6k")  # of about 480 tokens a step
     train("falling", 3)
+    shutil.copytree(folder / "constant", folder / "foreign")
+    (folder / "foreign" / "spiece.model").write_bytes(train_sentencepiece(iter(make_sentences(300)), 200).serialized)
     return folder, train
 
 
@@ -130,6 +134,7 @@ def test_a_branch_leaves_out_what_its_run_has_left_out(trained, words):
     ("changed", "message"),
     [
         ({"--branch": "{folder}/nothing"}, "nothing is no run and no checkpoint of one"),
+        ({"--branch": "{folder}/foreign"}, "--branch .* and --data .* have different vocabularies"),
         ({"--init": "{folder}/constant"}, "--init and --branch"),
         ({"--model-args": "hidden_size=64"}, "--branch .* holds another model: .*hidden_size is 32 there"),
         ({"--objective": "nsp"}, "--branch .*: its sentence_head is sop, and this run would have nsp"),

@@ -24,7 +24,7 @@ from pipeline.training.training_run import Evaluation, Lap, Throughput, Training
 from tests.pipeline.training.made_records import evaluation, log_run, open_log, training
 
 
-def test_a_resumed_run_has_every_step_once_and_the_settings_are_a_table(tmp_path):
+def test_a_resumed_run_has_every_step_once_and_the_settings_are_json(tmp_path):
     """The run was killed after step 40, within a line, had a checkpoint of step 20, and then ran to step 60."""
     log_run(tmp_path, 0, 40)
     with (tmp_path / "metrics.jsonl").open("a") as file:
