@@ -99,10 +99,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: Path | None) -> dict[str, Any]:
-    """What each host is asked. Raises UserError if the data are not even here."""
+    """What each host is asked. Raises UserError if the data are not even here, or files lack a part."""
     for directory in (data := [*(split_weight(name)[0] for name in args.data), *args.eval_data]):
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
+        open_shards(directory)  # the facts of the other hosts are compared with those of this one
     return {
         "data": [str(directory.absolute()) for directory in data],
         "beacon": None if beacon is None else str(beacon),
@@ -236,11 +237,6 @@ def examine(question: Mapping[str, Any]) -> dict[str, Any]:
         facts: see `pipeline.run.facts`; problems, one line each; gpus: how many compute; cores; address of this host.
     """
     gpus, lines = _try_gpus() if question["gpus"] else (0, [])
-    for directory in map(Path, question["data"]):
-        try:
-            open_shards(directory)
-        except UserError as error:
-            lines.append(str(error))
     if question["beacon"] is not None and (state := _output(Path(question["beacon"]))):
         lines.append(f"--output {state}; it must be one folder that all hosts share")
     if question["connect"] is not None:
