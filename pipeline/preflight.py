@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -116,8 +117,12 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
 def _check_hosts(
     args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
-    """Compares each host with this one. Returns what was checked, and the problems."""
+    """Compares each host with this one. Returns what was checked, and the problems. UserError: ssh is missing."""
+    if shutil.which("ssh") is None:
+        raise UserError("ssh, by which hosts are asked, is not installed here; install it")
     here, names, lines = facts_of_host(question["data"]), list(hosts), []
+    if len(names) > 1 and shutil.which("pdsh") is None:
+        lines.append("this host: no pdsh, by which deepspeed starts the others; install it, or give --no_ssh on each")
     keeps_alive = len(names) < 2 or "ServerAliveInterval" in os.environ.get("PDSH_SSH_ARGS_APPEND", "")
     if not keeps_alive and "serveraliveinterval 0" in lines_of("ssh", "-G", "--", names[-1]):
         remedy = "export PDSH_SSH_ARGS_APPEND='-o ServerAliveInterval=10 -o ServerAliveCountMax=3'"

@@ -175,6 +175,17 @@ def test_an_output_that_is_a_file_and_data_that_are_not_here_are_one_line(on_the
     assert f"{tmp_path} holds no shards on this host" in said
 
 
+def test_ssh_and_pdsh_must_be_here(monkeypatch, tmp_path, capsys, refusal):
+    (tmp_path / "hostfile").write_text("node1 slots=1\nnode2 slots=1\n")
+    words = ["--hostfile", str(tmp_path / "hostfile")]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "ssh, by which hosts are asked, is not installed here" in refusal(preflight.main, *words)
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexit 255\n")
+    (tmp_path / "ssh").chmod(0o755)
+    assert preflight.main(words) == 1
+    assert capsys.readouterr().out.startswith("this host: no pdsh, by which deepspeed starts the others")
+
+
 def test_shards_that_are_cut_off_are_one_line(on_the_processor, tmp_path, corpus, refusal):
     shutil.copytree(corpus.train, tmp_path / "shards")
     os.truncate(tmp_path / "shards" / "shard-00000.arrow", 10)
