@@ -41,6 +41,7 @@ def root(tmp_path_factory):
     pairs = [{"good": " ".join(one), "bad": " ".join(reversed(one))} for one in words]
     (root / "blimp" / "order.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     task_files.write_all(root)
+    (root / "glue").rename(root / "GLUE")  # as its archive has it
     return root
 
 

@@ -64,7 +64,7 @@ def test_the_records_before_a_save_are_durable(tmp_path, monkeypatch):
 def test_every_number_but_counts_becomes_a_curve():
     counts = {"samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
     expected = training(10).keys() - counts - {"trust_ratios"} | {"trust_ratio_min", "trust_ratio_max"}
-    curves = curves_of("train", training(10))
+    curves = curves_of("train", training(10) | {"samples/books": 5, "epochs/books": 0.5})  # of one corpus
     assert curves.keys() == {f"train/{name}" for name in expected}
     assert (curves["train/trust_ratio_min"], curves["train/trust_ratio_max"]) == (0.25, 2.0)
 
