@@ -30,7 +30,7 @@ _EXTENSION = re.compile(
 _MAX_EXTENSIONS = 6  # inside each other; the tags of outer ones are removed like other tags
 
 _BLANK = r"(?:~|\\[ ,;])"  # in LaTeX
-_NOT_TEXT = re.compile(r"\\(?:left|right)\s*\.|\\(?:operatorname\*?|mbox|hbox|ce|vec)(?![A-Za-z])\s*")
+_NO_TEXT = re.compile(r"\\(?:left|right)\s*\.|\\(?:operatorname\*?|mbox|hbox|ce|vec)(?![A-Za-z])\s*")
 _BLANK_BETWEEN_NAMES = re.compile(r"(\\(?!frac|sqrt|left|right)[A-Za-z]+) (?=\\)")
 _LATEX_SCRIPT = re.compile(r"([\^_])\s*\{([^{}]*)\}")
 _PART = r"((?:[^{}]|\{[^{}]*\})*?)"
@@ -87,7 +87,7 @@ def formula_to_text(latex: str) -> str:
     """
     if len(latex) > MAX_FORMULA:
         return ""
-    latex = re.sub(r"\\[tdc]frac", r"\\frac", _NOT_TEXT.sub("", latex))
+    latex = re.sub(r"\\[tdc]frac", r"\\frac", _NO_TEXT.sub("", latex))
     latex = _BLANK_BETWEEN_NAMES.sub(r"\1~", latex)  # which LaTeX would drop
     for _ in range(3):  # the innermost groups first
         latex = _LATEX_SCRIPT.sub(lambda m: f"{m[1]}{_bracketed(m[2])}", latex)
