@@ -3,6 +3,7 @@
 import argparse
 import fcntl
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = 0 if item.get_closest_marker("cluster") else 1 if item.get_closest_marker("slow") else 2
         places[item.path] = min(place, places.get(item.path, place))
     items.sort(key=lambda item: places[item.path])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def mpirun_has_its_own_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A killed mpirun leaves `ompi.PID` in /tmp, and no later one with that PID starts until it is deleted."""
+    os.environ.update(PRTE_MCA_prte_tmpdir_base=str(tmp_path_factory.mktemp("mpirun")))
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -142,6 +143,12 @@ def kill(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended with its parent
             one.kill()
     process.communicate()
+    shutil.rmtree(mpirun_files(process), ignore_errors=True)  # see tests/conftest.py
+
+
+def mpirun_files(process: subprocess.Popen[str]) -> Path:
+    """The directory in which Open MPI's mpirun keeps its own files while it runs."""
+    return Path(os.environ["PRTE_MCA_prte_tmpdir_base"], f"ompi.{process.pid}")  # noqa: SIM112
 
 
 def wait_until(is_so: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:

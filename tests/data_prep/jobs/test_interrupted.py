@@ -52,7 +52,9 @@ def test_a_killed_job_goes_on(multistream, documents_directory, vocabulary_file,
     log.unlink()
     process = corpora.start([*command, killed], ranks, UNIT_LOG=str(log), SECONDS_A_UNIT="0.1")
     corpora.wait_until(lambda: len(begun(log)) >= units // 2, process)
+    assert corpora.mpirun_files(process).is_dir()
     corpora.kill(process)
+    assert not corpora.mpirun_files(process).exists()  # it would keep a later mpirun with the same PID from starting
     result = corpora.run([*command, killed], ranks, UNIT_LOG=str(log))
     assert result.returncode == 0, result.stderr
     assert len(set(begun(log))) > ranks  # the ranks shared the units
