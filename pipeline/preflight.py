@@ -100,11 +100,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: Path | None) -> dict[str, Any]:
-    """What each host is asked. Raises UserError if the data are not even here, or files lack a part."""
+    """What each host is asked. Raises UserError if the data are not even here, not whole, or do not fit together."""
     for directory in (data := [*(split_weight(name)[0] for name in args.data), *args.eval_data]):
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
         open_shards(directory)  # the facts of the other hosts are compared with those of this one
+    if args.data:
+        from pipeline.pretraining.corpora import open_corpora  # torch takes seconds to import
+
+        open_corpora(args.data).check_together(args.eval_data)
     return {
         "data": [str(directory.absolute()) for directory in data],
         "beacon": None if beacon is None else str(beacon),

@@ -191,3 +191,10 @@ def test_shards_that_are_cut_off_are_one_line(on_the_processor, tmp_path, corpus
     os.truncate(tmp_path / "shards" / "shard-00000.arrow", 10)
     said = refusal(preflight.main, "--data", tmp_path / "shards", "--master_port", reserve_port())
     assert "shard-00000.arrow is missing or does not have " in said
+
+
+def test_data_that_the_start_would_refuse_are_refused(on_the_processor, corpus, refusal):
+    said = refusal(preflight.main, "--data", f"{corpus.train}:x", "--master_port", reserve_port())
+    assert "'x' is not a weight" in said
+    words = ["--data", corpus.train, "--eval-data", corpus.train, "--master_port", reserve_port()]
+    assert f"--eval-data {corpus.train} holds documents of --data {corpus.train}" in refusal(preflight.main, *words)
