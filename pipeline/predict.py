@@ -17,6 +17,8 @@ import dataclasses
 import functools
 import io
 import json
+import os
+import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -94,7 +96,10 @@ def main(argv: Sequence[str]) -> None:
     with locks.holding(locks.beside(out), out):
         check_output(out)  # again: another command may have made it
         rows = [row for some in answer(args) for row in some]
-        check_output(out)
+        if os.path.lexists(out):  # another program made it meanwhile
+            kept = out.with_stem(f"{out.stem}-{secrets.token_hex(4)}")
+            write(str(kept), rows)
+            raise UserError(f"--out {out} has appeared meanwhile; it stays, and the rows are in {kept}")
         write(args.out, rows)
         print(f"wrote {out}: {len(rows):,} rows")
 

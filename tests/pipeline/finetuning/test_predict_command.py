@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import string
+from pathlib import Path
 
 import pytest
 import torch
@@ -120,7 +121,9 @@ def test_only_one_command_makes_a_file_and_one_that_appears_meanwhile_stays(monk
         yield [{"text": "of the command"}]
 
     monkeypatch.setattr(predict, "embed_texts", embed_texts)
-    assert "exists already; move it away" in refusal(predict.main, *words, "--out", out)
+    said = refusal(predict.main, *words, "--out", out)
+    assert f"--out {out} has appeared meanwhile; it stays, and the rows are in " in said
+    assert Path(said.split()[-1]).read_text() == '{"text": "of the command"}\n'
     assert out.read_text() == "of a person"
 
 
