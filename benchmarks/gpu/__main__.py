@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     place.out.mkdir(parents=True, exist_ok=True)
     if args.here is not None:
         return _run_here(args.here, place)
-    count = torch.cuda.device_count() if place.on_gpu else 2
+    count = torch.cuda.device_count() if place.on_gpu else 4
     chosen = [name for name, part in PARTS.items() if part.gpus <= count]
     if short := [name for name in limits if name not in chosen]:
         raise UserError(f"--part {short[0]} needs more GPUs than the {count} of this machine; leave it out")

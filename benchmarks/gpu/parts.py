@@ -75,7 +75,7 @@ PARTS = {
     **{f"run-{model}": Part(partial(runs.train_preset, model=model)) for model in MODELS},
     **{f"profile-{model}": Part(partial(runs.profile_preset, model=model)) for model in MODELS},
     **{f"tests-{name}": Part(partial(run_tests, name=name)) for name in ("kernels", "models", "training")},
-    "tests-several_devices": Part(partial(run_tests, name="several_devices"), gpus=2),
+    "tests-several_devices": Part(partial(run_tests, name="several_devices"), gpus=4),
     "several-ranks": Part(partial(run_tests, name="several_devices", kind="one_card")),
     **{
         f"speed-{model}-{length}-{precision}": Part(

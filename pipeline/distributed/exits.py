@@ -98,9 +98,9 @@ def describe_end(own: Progress) -> str:
     if not own.step:
         return "ending before the first step"
     if own.phase == "end":
-        return "training has ended; finishing what follows it"
-    what = "the evaluation of step" if own.phase in ("evaluation", "scoring") else "step"
-    return f"finishing {what} {own.step}, then saving"
+        return "training has ended; finishing the rest"
+    what = f"the evaluation of step {own.step}" if own.phase in ("evaluation", "scoring") else "the step"
+    return f"finishing {what}, then saving"
 
 
 def say_stopped(signal_number: int, step: int) -> None:

@@ -111,6 +111,10 @@ class Rendezvous:
         self.rank, _ = (whole_number(name, high=self.world_size - 1) for name in ("RANK", "LOCAL_RANK"))
         self._address = os.environ.get("MASTER_ADDR", "")
         check_address(self._address)
+        if self._address in LOOPBACK or os.environ.get("LOCAL_WORLD_SIZE") == str(self.world_size):
+            # All ranks are on this host, and gloo and NCCL would listen on the address of its name.
+            for library in ("GLOO", "NCCL"):
+                os.environ.setdefault(f"{library}_SOCKET_IFNAME", "lo")
         self.hosts = [socket.gethostname()]
         self.siblings: dict[int, int] = {}
         self.store: Any = None
@@ -144,6 +148,8 @@ class Rendezvous:
         }
         if status:
             sys.exit(status)
+        if self.world_size == 1:  # the process group finds this store; torch's own would listen on all addresses
+            self._own_store = self._open_store()
         return result  # type: ignore[return-value]
 
     def _decide(self, own: Answer) -> Any:

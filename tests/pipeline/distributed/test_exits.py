@@ -131,7 +131,7 @@ def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothin
     [
         (0, "forward", "ending before the first step"),
         (7, "scoring", "finishing the evaluation of step 7, then saving"),
-        (7, "end", "training has ended; finishing what follows it"),
+        (7, "end", "training has ended; finishing the rest"),
     ],
 )
 def test_what_a_stop_still_waits_for(step, phase, line):
@@ -158,7 +158,7 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_a_busy_process(tmp_path):
     for process in processes:
         process.has_said("begun\n")
         process.send_signal(signal.SIGINT)
-    processes[0].has_said("finishing step 25, then saving; again to quit now\n")
+    processes[0].has_said("finishing the step, then saving; again to quit now\n")
     for process in processes:
         process.send_signal(signal.SIGTERM)  # a launcher adds it
         while process.poll() is None:  # the kernel drops a signal while the same one still waits

@@ -161,6 +161,37 @@ def test_on_one_host_rank_0_listens_on_the_loopback_address_only(meet):
         socket.create_connection(("127.0.0.2", int(os.environ["MASTER_PORT"])), timeout=60)
 
 
+LISTENS = """
+import os, psutil
+from pipeline.distributed.rendezvous import Rendezvous, find_rank
+from pipeline.engine import workarounds
+find_rank()
+rendezvous = Rendezvous()
+rendezvous.agree(lambda: None, lambda _: {})
+workarounds.init_distributed("gloo")
+listening = {one.laddr.ip for one in psutil.Process().net_connections() if one.status == "LISTEN"}
+print(listening, *(os.environ.get(name) for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")))
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_alone_listens_on_the_loopback_address_only(monkeypatch):
+    be_no_rank(monkeypatch)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")
+    assert run(sys.executable, "-c", LISTENS).stdout == "{'127.0.0.1'} lo eth7\n"
+
+
+@pytest.mark.parametrize(("address", "ranks_here", "device"), [("127.0.0.2", 1, None), ("127.0.0.2", 2, "lo")])
+def test_gloo_and_nccl_listen_on_the_loopback_if_all_ranks_are_on_one_host(be_rank, address, ranks_here, device):
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    be_rank(MASTER_ADDR=address, MASTER_PORT=reserve_port(), LOCAL_WORLD_SIZE=ranks_here, **dict.fromkeys(names, ""))
+    for name in names:
+        del os.environ[name]
+    Rendezvous()
+    assert [os.environ.get(name) for name in names] == [device] * 2
+
+
 def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet):
     """As after `init_process_group`: both find the one server of the process."""
     port = int(os.environ["MASTER_PORT"])
