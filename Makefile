@@ -62,7 +62,7 @@ demo: environment
 	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/train --max-seq-length 128
 	$(foreach source,$(SOURCES),$(call held_out_shards,$(source)))
 	python -m data_prep verify $(DEMO)/shards/train
-	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(HELD_OUT) --deepspeed_config ds_configs/demo.json --output $(DEMO)/run --mask-probability 0.3 --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
+	deepspeed --quiet --num_accelerators $(RANKS) $(if $(PORT),--master_port $(PORT) )--module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(HELD_OUT) --deepspeed_config ds_configs/demo.json --output $(DEMO)/run --mask-probability 0.3 --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
 	python -m pipeline.export --run $(DEMO)/run --out $(DEMO)/albert-tiny
 	python -m pipeline.predict --run $(DEMO)/run --top-k 3 --mask "I pray you, my [MASK]." "Returns a list of [MASK]." "one or [MASK] tags"
 	@python -m pipeline.evaluate summary --run $(DEMO)/run --export $(DEMO)/albert-tiny --curves $(DEMO)/curves.png

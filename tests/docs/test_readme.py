@@ -13,6 +13,7 @@ from datasets import Dataset
 from nbclient import NotebookClient
 from transformers import AlbertForPreTraining, AutoTokenizer
 
+from pipeline.distributed.rendezvous import reserve_port
 from tests.docs.pages import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def demo(tmp_path_factory, sample_corpus):
     directory = tmp_path_factory.mktemp("demo")
     (directory / "sample").symlink_to(sample_corpus)
     words = ["make", "--no-print-directory", "demo", f"VENV={Path(sys.executable).parent.parent}"]
-    words += [f"DEMO={directory}", "DEMO_STEPS=30", "SOURCES=wikipedia"]
+    words += [f"DEMO={directory}", "DEMO_STEPS=30", "SOURCES=wikipedia", f"PORT={reserve_port()}"]
     environment = os.environ | {"MAKEFLAGS": ""}
     result = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=1500)
     assert result.returncode == 0, result.stdout + result.stderr
