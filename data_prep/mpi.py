@@ -8,8 +8,7 @@ does not depend on which rank does a unit. Units and their files are named by th
 results together, in the order of the units.
 
 So that a killed job can continue, it writes into the hidden directory `.units` of its output the options that decide
-its result, and a done-file for each unit. Intermediate results are in directories below it. All of it goes when the job
-is complete.
+its result, and a done-file for each unit. Intermediate results are below it. All of it goes when the job is complete.
 """
 
 import contextlib

@@ -120,7 +120,5 @@ def to_config(config: AlbertConfig) -> dict[str, Any]:
 
 
 def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the tensors under the names of today's `transformers`: the oldest files call those of a LayerNorm gamma
-    and beta.
-    """
+    """Returns the tensors under today's names: the oldest files call those of a LayerNorm gamma and beta."""
     return {re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name)): tensor for name, tensor in tensors.items()}

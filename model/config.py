@@ -71,8 +71,7 @@ class AlbertConfig:
     """"gelu_new" (tanh approximation, as in the paper's code) or "gelu" (erf)."""
 
     hidden_dropout_prob: float = 0.1
-    """Probability of dropout on the embeddings, after the attention's output projection, and after the feed-forward
-    network."""
+    """Probability of dropout on the embeddings, after the attention's output, and after the feed-forward network."""
 
     attention_probs_dropout_prob: float = 0.1
     """Probability of dropout on the attention weights."""
@@ -112,8 +111,7 @@ class AlbertConfig:
     """Added to the variance in every LayerNorm."""
 
     sentence_head: str | None = "sop"
-    """The second loss: "sop" (sentence order, section 3.1), "nsp" (BERT's next sentence), or None: no second loss and
-    no pooler."""
+    """The second loss: "sop" (sentence order, section 3.1), "nsp" (BERT's next sentence), or None, without a pooler."""
 
     embedding_projection: bool | None = None
     """Whether a projection E -> H follows the embeddings. None: only if E != H, as in the paper's code."""
@@ -275,8 +273,7 @@ def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
 # The fields that are sizes or counts.
 _SIZES = tuple(field.name for field in dataclasses.fields(AlbertConfig) if field.type is int)
 MAX_LAYERS = 1000
-"""Layers of the deepest Transformers (DeepNet, arXiv 2203.00555). More are a mistake, which is found before the model
-is built."""
+"""Layers of the deepest Transformers (DeepNet, arXiv 2203.00555). More are refused before the model is built."""
 _LARGEST = dict.fromkeys(_SIZES, 2**20) | {"num_hidden_layers": MAX_LAYERS}
 
 

@@ -53,8 +53,7 @@ def keep_size(linear: nn.Linear) -> None:
 def start_at_frequencies(bias: Tensor, counts: Tensor) -> None:
     """Sets the output bias (V,) in place to the logarithms of the shares of `counts` (V,).
 
-    So the model begins with the loss of one that knows how frequent each token is. A token that is not counted has half
-    a count.
+    So the model begins with the loss of one that knows how frequent each token is. An uncounted token has half a count.
     """
     with torch.no_grad():
         bias.copy_((counts.clamp(min=0.5) / counts.sum()).log())

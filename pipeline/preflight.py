@@ -36,6 +36,7 @@ from common.errors import UserError
 from common.files import places
 from common.files.json_files import read_text
 from common.text import quantity
+from data_prep.format.shards import open_shards
 from pipeline.engine.hardware import missing_for_compilation
 from pipeline.run.facts import Facts, differences, facts_of_host
 from pipeline.settings.declare import split_weight
@@ -103,6 +104,7 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
     for directory in (data := [*(split_weight(name)[0] for name in args.data), *args.eval_data]):
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
+        open_shards(directory)
     if args.data:
         from pipeline.pretraining.corpora import open_corpora  # torch takes seconds to import
 

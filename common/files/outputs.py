@@ -2,8 +2,7 @@
 
 A directory may be made if it is absent, empty, or has the marker of the same command. The marker,
 `.albert-pretraining.json`, names the command, what it was made from, and each file with its checksum. The old directory
-is renamed aside first. It is removed if it holds nothing but what its marker lists, unchanged; otherwise it stays
-beside the new one.
+is renamed aside first. It is removed if it holds nothing but what its marker lists, unchanged; otherwise it stays.
 """
 
 import contextlib

@@ -77,6 +77,19 @@ def is_of_the_system(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a compressed file has its end and its checksums hold. If not, earlier text may be wrong, too."""
+    with open_input(path) as file:
+        try:
+            while file.read(_SKIPPED_BYTES):
+                pass
+        except DAMAGE as error:
+            if is_of_the_system(error):
+                raise
+            return False
+    return True
+
+
 def lines(path: Path, begin: int = 0, end: int = sys.maxsize) -> Iterator[Line]:
     """Yields the lines that begin in bytes [begin, end) of a file; of a compressed one all. Damage is the last line."""
     if compression(path):

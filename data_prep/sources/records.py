@@ -146,6 +146,9 @@ class Records(Source):
             yield from joined(read(part), self.fields.per_document)
 
     def _read_lines(self, part: FileRange) -> Iterator[Document | Skipped]:
+        if opening.compression(part.path) and not opening.is_whole(part.path):
+            yield Skipped(part.name, "damaged")
+            return
         for line in opening.lines(part.path, part.begin, part.end):
             self.consumed += line.size
             if line.content is None or not line.content.isspace():

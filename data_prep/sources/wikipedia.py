@@ -1,8 +1,7 @@
 """MediaWiki XML exports (https://dumps.wikimedia.org) -> articles in prose.
 
 It reads `.xml` and `.xml.bz2`, with one stream or many. A work unit is a range of bytes of a file, and includes the
-pages that begin in it. Pages are parsed one by one. So only a broken page itself is lost, or the pages in a damaged
-block of a .bz2 file.
+pages that begin in it. Pages are parsed one by one: only a broken page is lost, or the pages in a damaged bzip2 block.
 """
 
 import bz2

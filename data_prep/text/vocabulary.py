@@ -29,8 +29,7 @@ MAX_PIECES = 1 << 16  # token ids are stored as uint16
 class TokensWithOffsets(NamedTuple):
     """The tokens of one text, T of them; each comes from the characters [start, end) of the text, which ascend.
 
-    Tokens that come from one character share it. A piece that is a word-start mark alone comes from none: its start and
-    end are equal.
+    Tokens that come from one character share it. A word-start mark alone comes from none: its start and end are equal.
     """
 
     ids: NDArray[np.uint16]  # (T,)

@@ -130,8 +130,7 @@ class FusedProjection(NamedTuple):
 class QueryKeyValue(nn.Module):
     """The query, key and value projections of attention, fused into one matrix product.
 
-    They stay three parameters because LAMB scales each matrix by its own trust ratio. One fused parameter would train
-    differently.
+    They stay three parameters because LAMB scales each matrix by a trust ratio of its own; one fused would differ.
     """
 
     def __init__(self, hidden_size: int) -> None:

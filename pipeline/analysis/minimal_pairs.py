@@ -1,8 +1,7 @@
 """Minimal pairs of sentences, as in BLiMP: does a model find the acceptable sentence of a pair more likely?
 
 The score of a sentence is its pseudo-log-likelihood (Salazar et al., 2020): the sum over its tokens of
-log p(token | sentence with the token masked), in nats. So a sentence of T tokens is read T times, in copies with
-different masks.
+log p(token | sentence with the token masked), in nats. So T tokens are read T times, in copies with different masks.
 
     plain         the token alone is masked. A word of several pieces scores too high: each piece tells the others
     within-word   the later pieces of its word are masked, too (Kauf and Ivanova, 2023). A word ends before a blank

@@ -1,7 +1,6 @@
 """How the ranks agree: they succeed or fail together, and exchange small values on the host between steps.
 
-`ControlGroup` is a gloo group beside the accelerator's group. Its collectives never wait for the device, and they
-work without one.
+`ControlGroup` is a gloo group beside the accelerator's group. Its collectives never wait for a device, and need none.
 """
 
 from collections.abc import Callable, Sequence

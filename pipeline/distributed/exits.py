@@ -98,7 +98,7 @@ def describe_end(own: Progress) -> str:
     if not own.step:
         return "ending before the first step"
     if own.phase == "end":
-        return "training has ended; finishing the rest"
+        return "training has ended; please wait"
     what = f"the evaluation of step {own.step}" if own.phase in ("evaluation", "scoring") else "the step"
     return f"finishing {what}, then saving"
 

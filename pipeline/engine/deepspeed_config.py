@@ -255,8 +255,7 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
 def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "auto") -> tuple[Precision, str | None]:
     """The precision to train in, and a note for the user if it differs from the JSON's; None if it does not.
 
-    choice: as the `precision` of `fit`. Raises UserError: the JSON enables two precisions, or the hardware lacks the
-    precision.
+    choice: as the `precision` of `fit`. Raises UserError: the JSON enables two precisions, or the hardware lacks it.
     """
     native: dict[Precision, bool] = {"bf16": hardware.bf16, "fp16": hardware.fp16, "fp32": True}
     values = {kind: config.get(kind, {}).get("enabled") for kind in ("fp16", "bf16")}

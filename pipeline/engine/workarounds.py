@@ -65,8 +65,7 @@ def undo_first_step(engine: DeepSpeedEngine) -> None:
     """Undoes the optimizer step that stage 0 makes in bf16 before training, with gradients of zero.
 
     runtime/fp16/unfused_optimizer.py, `initialize_optimizer_states`. The step is harmless without weight decay, but
-    LAMB scales the decay up to a step of lr * |w|. It changed only the fp32 weights, so they are copied from the
-    model again.
+    LAMB scales the decay up to a step of lr * |w|. It changed only the fp32 weights, so they are copied from the model.
     """
     if hasattr(engine.optimizer, "fp32_groups") and engine.basic_optimizer.state:
         engine.optimizer.refresh_fp32_params()

@@ -1,7 +1,6 @@
 """Distillation as a `TrainingTask`: pre-training whose loss is the distance from a teacher's states.
 
-The parts of the loss are those of `model.distillation.DistillationSums`. Each is a mean over the global batch, times
-its weight.
+The parts of the loss are those of `model.distillation.DistillationSums`. Each is a weighted mean over the global batch.
 
 The student has the teacher's vocabulary. Its embedding table is the best of width E for the teacher's words, by
 singular values, and a projection fitted by least squares turns it into the teacher's embeddings. In both, a word counts

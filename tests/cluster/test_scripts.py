@@ -112,7 +112,9 @@ def test_a_job_whose_time_is_up_saves_and_requeues_itself(slurm, corpus, tmp_pat
     assert (tmp_path / "run" / "hostfile").read_text() == "localhost slots=1\nnode2 slots=1\n"
 
 
-@pytest.mark.parametrize(("ends", "status", "requeued"), [(0, 0, False), (2, 2, False), (1, 1, False), (69, 0, True)])
+@pytest.mark.parametrize(
+    ("ends", "status", "requeued"), [(0, 0, False), (2, 2, False), (1, 1, False), (69, 0, True), (247, 0, True)]
+)
 def test_a_job_is_requeued_only_where_that_helps(slurm, tmp_path, ends, status, requeued):
     (tmp_path / "end").write_text(f"{ends}\n")
     process = submit("pretrain", slurm, tmp_path, "--model", "albert-tiny")

@@ -32,8 +32,7 @@ class Logits:
     Attributes:
         ids: (N,) text; the examples.
         logits: float32 (rows, classes), (N, 1) for a number, or (N, options).
-        labels: (rows,) the true values, or (rows, classes) of 0 and 1 if several can be true; None if they
-            are not known.
+        labels: (rows,) the true values, or (rows, classes) of 0 and 1 if several can be true; None if unknown.
         levels: (N,) text; RACE only: "middle" or "high", "" where the level is not known.
         lengths: (N,) int64; tagging only: the tokens of each text, at least 1.
 

@@ -7,7 +7,6 @@ import bz2
 import gzip
 import json
 import lzma
-import re
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +180,15 @@ def test_a_bad_line_is_skipped_but_for_the_first(tmp_path: Path, suffix: str, li
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in PACKERS if suffix])
-def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str) -> None:
+def test_a_damaged_compressed_file_gives_no_text(tmp_path: Path, suffix: str) -> None:
+    """Even of text before the place where a decompressor sees the damage nobody knows that it is right."""
     path = tmp_path / f"a.jsonl{suffix}"
-    packed = PACKERS[suffix](b"".join(b'{"text": "It is %d."}\n' % n**3 for n in range(30_000)))
-    path.write_bytes(packed[:-9])
-    *documents, last = read(path, Fields())
-    texts = [item.text for item in documents if isinstance(item, Document)]
-    assert texts == [f"It is {n**3}." for n in range(len(documents))]
-    assert last == Skipped(last.name, "damaged")
-    assert re.fullmatch(rf"a\.jsonl{suffix}:\d+", last.name)
+    packed = PACKERS[suffix](b"".join(b'{"text": "It is %d."}\n' % n**3 for n in range(60_000)))
+    place, lost = len(packed) * 3 // 4, [Skipped(path.name, "damaged")]
+    damage = [packed[:-9], packed[:place] + bytes(20) + packed[place + 20 :]]
+    for damaged in damage[: 1 if suffix == ".zst" else 2]:  # pyarrow writes no checksum into .zst
+        path.write_bytes(damaged)
+        assert read(path, Fields()) == lost
     path.write_bytes(packed[:9])
     with pytest.raises(UserError, match=rf"a\.jsonl{suffix}, line 1: damaged"):
         Records([path], Fields(), 1 << 20)

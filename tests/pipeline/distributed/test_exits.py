@@ -131,7 +131,7 @@ def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothin
     [
         (0, "forward", "ending before the first step"),
         (7, "scoring", "finishing the evaluation of step 7, then saving"),
-        (7, "end", "training has ended; finishing the rest"),
+        (7, "end", "training has ended; please wait"),
     ],
 )
 def test_what_a_stop_still_waits_for(step, phase, line):
