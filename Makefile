@@ -41,6 +41,7 @@ SOURCES := wikipedia books api
 DOCUMENTS := $(addprefix $(DEMO)/documents/,$(SOURCES))
 HELD_OUT := $(addprefix $(DEMO)/shards/held_out/,$(SOURCES))
 DEMO_STEPS ?= 2000
+PORT :=
 STUDY := study
 STUDENT := student
 STUDENT_HOURS ?= 1

@@ -38,6 +38,7 @@ from common.files.json_files import read_text
 from common.text import quantity
 from data_prep.format.shards import open_shards
 from pipeline.engine.hardware import missing_for_compilation
+from pipeline.pretraining.corpora import open_corpora
 from pipeline.run.facts import Facts, differences, facts_of_host
 from pipeline.settings.declare import split_weight
 
@@ -106,8 +107,6 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
         open_shards(directory)
     if args.data:
-        from pipeline.pretraining.corpora import open_corpora  # torch takes seconds to import
-
         open_corpora(args.data).check_together(args.eval_data)
     return {
         "data": [str(directory.absolute()) for directory in data],

@@ -68,8 +68,7 @@ def write_manifest(path: Path, manifest: Any, **layout: Any) -> None:
 def read_manifest(path: Path, job: str, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str) -> Kind:
     """Reads a manifest of a `job`: the JSON of a `kind` with "format_version", "files" and its own "xxh3_128".
 
-    UserError, ending with `remedy`: it is missing, damaged, of another version, or lists a file that does not fit
-    `listed`.
+    UserError, ending with `remedy`: it is missing, damaged, of another version, or lists a file unlike `listed`.
     """
     if not path.is_file():
         problem = f"has no {path.name}" if path.parent.is_dir() else "is not a directory"

@@ -1,8 +1,8 @@
 """Records with a field of text: JSON lines, Parquet, and datasets of the hub. Files of lines may be compressed.
 
 The first record of each file (of Parquet and the hub, the columns) is checked before anything is written. If it has no
-text, --text-field is wrong. Later errors lose as little as possible. A record that cannot be read is skipped. Damage in
-a compressed file loses the rest of the file. Damage in a Parquet file loses the rest of the row group.
+text, --text-field is wrong. Later, what is damaged is skipped: a record, a whole compressed file, or the rest of a row
+group of Parquet.
 """
 
 import contextlib

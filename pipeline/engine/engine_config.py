@@ -12,8 +12,7 @@ Precision = Literal["fp16", "bf16", "fp32"]
 class EngineConfig:
     """A checked DeepSpeed JSON for a known number of ranks."""
 
-    # what `deepspeed.initialize` gets. Its `train_batch_size` includes the empty rows, because DeepSpeed demands the
-    # product of its sizes.
+    # what `deepspeed.initialize` gets. Its `train_batch_size` includes the empty rows, as DeepSpeed demands.
     json: dict[str, Any]
     precision: Precision  # of the forward and backward pass
     train_batch_size: int  # rows in a step, over all ranks, without empty ones

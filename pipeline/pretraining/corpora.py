@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.errors import UserError
 from common.files.json_files import check_as
@@ -14,9 +15,11 @@ from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifes
 from data_prep.format.shards import ShardSet, open_shards, problem_of
 from data_prep.text.vocabulary import find_vocabulary
 from pipeline.data.mixture import names_of, whole_weights
-from pipeline.distributed.control import ControlGroup
 from pipeline.settings.declare import split_weight
 from pipeline.settings.run_settings import CorpusRecord, SourceRecord
+
+if TYPE_CHECKING:  # the preflight uses this file, and torch may not even start there
+    from pipeline.distributed.control import ControlGroup
 
 REMEDY = "make the shards again"
 READERS = 8  # threads that check files. The checksums are computed without Python's lock.
@@ -167,7 +170,7 @@ def _parse(words: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
     return tuple(directories), weights
 
 
-def check_on_hosts(directories: Sequence[Path], control: ControlGroup, is_first: bool) -> None:
+def check_on_hosts(directories: Sequence[Path], control: "ControlGroup", is_first: bool) -> None:
     """Checks every byte of the shard sets on each host, whose first rank does the work. Collective.
 
     Rows are read in random order, so over the epochs every host reads every file. A set that fits in memory is read

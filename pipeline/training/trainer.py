@@ -209,8 +209,7 @@ class Trainer:
         """Starts a save, if the weights may be saved. Waits for its end if it is required. Collective.
 
         Raises TrainingFailed: the ranks hold different weights, a required save failed, or `FAILED_SAVES` did and none
-        succeeded. If another save fails, training goes on: it costs time only if the run is killed before the next
-        save.
+        succeeded. If another save fails, training goes on: it costs time only if a kill comes before the next.
         """
         run = self.run
         run.enter("save")

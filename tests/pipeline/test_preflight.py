@@ -198,3 +198,21 @@ def test_data_that_the_start_would_refuse_are_refused(on_the_processor, corpus, 
     assert "'x' is not a weight" in said
     words = ["--data", corpus.train, "--eval-data", corpus.train, "--master_port", reserve_port()]
     assert f"--eval-data {corpus.train} holds documents of --data {corpus.train}" in refusal(preflight.main, *words)
+
+
+def test_data_are_checked_where_torch_does_not_start(on_the_processor, corpus, tmp_path):
+    (tmp_path / "torch.py").write_text('raise ImportError("libcudart.so.13")\n')
+    words = [
+        sys.executable,
+        "-m",
+        "pipeline.preflight",
+        "--data",
+        str(corpus.train),
+        "--eval-data",
+        str(corpus.held_out),
+    ]
+    words += ["--master_port", str(reserve_port())]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
+    ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ": ready (" in ended.stdout
