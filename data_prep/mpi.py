@@ -106,7 +106,7 @@ def begin_job(output: Path, options: Mapping[str, Any]) -> None:
     if recorded is None and not {path.name for path in output.iterdir()} <= {locks.LOCK}:
         raise UserError(f"{output} is not empty and holds no run to continue; use another --out or empty it")
     if recorded is not None and recorded != options:
-        if any(directory.glob("[0-9]*.json")):
+        if any(directory.rglob("[0-9]*.json")):
             fault = f"holds an unfinished run of other options ({describe_differences(recorded, options)})"
             remedy = "use the same options to finish it, or another --out, or delete that directory"
             raise UserError(f"{output} {fault}; {remedy}")

@@ -22,6 +22,7 @@ IntArray = NDArray[np.int64]
 RUN_WORDS = 8
 MIN_SHARE, MIN_SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
+MAX_OWNERS = 64  # of a run: what more documents have, such as a licence, counts for the first ones
 
 
 def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDArray[np.uint8]]:
@@ -34,8 +35,8 @@ def _places(hashes: NDArray[np.uint64], table_bits: int) -> tuple[IntArray, NDAr
 class Index(NamedTuple):
     """The runs of the held-out documents."""
 
-    hashes: NDArray[np.uint64]  # (K,) different ones, in order
-    owners: NDArray[np.int32]  # (K,) the number of the document that each is from, or of the first one
+    hashes: NDArray[np.uint64]  # (K,) in order, once for each document that has it
+    owners: NDArray[np.int32]  # (K,) the number of this document
     sizes: IntArray  # (O,) the runs of each document
     occupied: NDArray[np.uint8]  # (2**b,) a table of bits, set for those in `hashes` and for about one in 100 others
 
@@ -48,14 +49,16 @@ class Index(NamedTuple):
         owners = texts[inside]
         sizes = np.bincount(owners)
         hashes = hashes[inside]
-        order = np.argsort(hashes)  # much faster than np.unique, which needs a stable one
-        ordered = hashes[order]
-        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(order)])  # of equal hashes
-        hashes, places = ordered[begins], np.minimum.reduceat(order, begins)
+        order = np.argsort(hashes, kind="stable")  # the documents of equal hashes stay in order
+        hashes, owners = hashes[order], owners[order]
+        is_new = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(order)]
+        hashes, owners = hashes[is_new], owners[is_new]
+        kept = np.arange(len(hashes)) - np.searchsorted(hashes, hashes) < MAX_OWNERS
+        hashes, owners = hashes[kept], owners[kept]
         table_bits = max(10, len(hashes).bit_length() + 2)
         occupied = np.zeros(1 << table_bits, np.uint8)
         np.bitwise_or.at(occupied, *_places(hashes, table_bits))
-        return cls(hashes, owners[places].astype(np.int32), sizes, occupied)
+        return cls(hashes, owners.astype(np.int32), sizes, occupied)
 
     def save(self, directory: Path) -> None:
         """Writes the arrays to files in `directory`."""
@@ -69,17 +72,17 @@ class Index(NamedTuple):
         return cls(*(np.asarray(np.load(directory / f"{name}.npy", mmap_mode="r")) for name in cls._fields))
 
     def find(self, runs: Runs) -> tuple[IntArray, NDArray[np.int32]]:
-        """Returns (text, owner) of each run that is in the index."""
+        """Returns (text, owner) of each run that is in the index, once for each owner."""
         table_bits = len(self.occupied).bit_length() - 1
         numbers, owners, first = [np.zeros(0, np.int64)], [self.owners[:0]], 0
         for hashes in runs.hashes:
             places, bits = _places(hashes, table_bits)
             likely = np.flatnonzero(self.occupied.take(places) & bits == bits)
             wanted = hashes[likely]
-            places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
-            equal = self.hashes[places] == wanted
-            numbers.append(first + likely[equal])
-            owners.append(self.owners[places[equal]])
+            begins, ends = (np.searchsorted(self.hashes, wanted, side) for side in ("left", "right"))
+            counts = ends - begins
+            numbers.append(first + np.repeat(likely, counts))
+            owners.append(self.owners[np.repeat(ends - counts.cumsum(), counts) + np.arange(counts.sum())])
             first += len(hashes)
         texts, inside = runs.texts_of(np.concatenate(numbers))
         return texts[inside], np.concatenate(owners)[inside]

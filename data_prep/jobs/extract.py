@@ -156,9 +156,10 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
             f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
             f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.raw_bytes / 1e6:.1f} MB; {skipped}"
         )
-        if HELD_OUT in manifest.counts and not held_out:
-            none = f"--held-out {manifest.options[HELD_OUT]} holds out none of these documents"
-            print(f"warning: {none}; to hold out some, extract into another --out with a larger fraction")
+        for split in (HELD_OUT, VALIDATION):
+            if split in manifest.counts and not manifest.counts[split].documents:
+                none = f"--{split.replace('_', '-')} {manifest.options[split]} holds out none of these documents"
+                print(f"warning: {none}; to hold out some, extract into another --out with a larger fraction")
 
     ranks.on_root(finish)
 

@@ -141,8 +141,7 @@ def restore_model(contents: Mapping[str, Any]) -> bytes:
     keep tokenizer.json and drop spiece.model.
 
     It has the same pieces, ids and normalisation, and gives every text the same ids. What SentencePiece records of its
-    training is lost, also the language, so the bytes differ from those of the first file. ValueError: `contents` hold
-    no unigram vocabulary.
+    training is lost, also the language, so the bytes differ from those of the first file. ValueError: no unigram model.
     """
     model = contents.get("model")
     pieces = model.get("vocab") if isinstance(model, Mapping) and model.get("type") == "Unigram" else None

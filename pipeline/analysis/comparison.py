@@ -1,7 +1,6 @@
 """Finds fine-tuning runs that have ended, and compares them with the majority class and with random weights.
 
-All values are computed from the predictions of a run (`RUN/logits`), with 95 % intervals, not read from its
-`results.json`.
+All values are computed from the predictions of a run (`RUN/logits`), not read from `results.json`; intervals of 95 %.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

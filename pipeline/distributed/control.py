@@ -17,8 +17,7 @@ T = TypeVar("T")
 _Errors = tuple[type[Exception], ...]
 _Failure = Callable[[str], Exception]
 MAX_WAIT = timedelta(days=1)
-"""Limit of a wait on the host: longer than reading all shards from a slow disk. The watch ends a job with a lost rank
-long before."""
+"""Limit of a wait on the host: longer than reading all shards from a slow disk. The watch acts long before."""
 
 
 def attempt(work: Callable[[], T], errors: _Errors) -> tuple[T | None, str]:

@@ -80,8 +80,7 @@ def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str], steps
         words: of --skip-batches. Batch N is that of step N, as long as none before it is skipped.
         steps: of the run.
     Raises:
-        UserError: a word is no range, or names a batch that is trained on or skipped already, or that the run never
-            reads.
+        UserError: a word is no range, or names a batch that is trained on, skipped, or never read.
     """
     recorded = () if earlier is None else earlier.settings.skipped_batches
     next_batch = 0 if earlier is None else batch_of_step(earlier.steps_made, recorded)

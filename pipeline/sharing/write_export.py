@@ -45,7 +45,7 @@ from pipeline.training import metrics_file
 CARD = "README.md"
 TEMPLATE = Path(__file__).with_name("card_template.md")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
-_FIGURE = re.compile(r"(.*/)?(mlm|sop|nsp)_(loss|unigram_entropy|accuracy(_low|_high)?)")
+_FIGURE = re.compile(r"(.*/)?((mlm|sop|nsp)_(loss|unigram_entropy|accuracy(_low|_high)?)|distil_\w+)")
 _PIPELINE = """from transformers import pipeline
 
 predict = pipeline("{tag}", model=".")
@@ -195,9 +195,12 @@ def _recipe(settings: PretrainSettings | FinetuneSettings) -> dict[str, Any]:
     """How a run was trained, by the names of settings.json; what is None is no row."""
     if isinstance(settings, PretrainSettings):
         rows: dict[str, Any] = {"objective": settings.objective, "masking": dataclasses.asdict(settings.masking)}
+        if settings.distilled is not None:
+            rows = {"teacher": Path(settings.flags.teacher or "").name, "loss": settings.distilled.loss}
         rows |= {"steps": settings.steps, "warmup_steps": settings.warmup_steps, **settings.engine.decisive()}
     else:
         rows = {"task": settings.task, **settings.hyperparameters}
+    rows["goes on from"] = settings.branch and f"step {settings.branch.step} of {Path(settings.branch.run).name}"
     rows |= {"initial weights": settings.init and Path(settings.init).name, "seed": settings.flags.seed}
     rows |= {"precision": settings.engine.precision, "ZeRO": settings.engine.json.get("zero_optimization")}
     return {name: value for name, value in rows.items() if value is not None}

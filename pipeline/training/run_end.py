@@ -22,8 +22,7 @@ from pipeline.training.training_task import TrainingTask
 MARGIN = 1.25  # measured times are multiplied by this factor and reserved
 SLOWEST_SAVE = 100e6  # assumed speed of a save in bytes a second, until one has been measured
 NON_FINITE_STEPS = 10
-"""A run ends after this many consecutive steps with a non-finite loss. A single one may be an fp16 overflow, whose
-update is skipped."""
+"""A run ends after this many consecutive steps with a non-finite loss. A single one may be a skipped fp16 overflow."""
 
 
 class Agreement(NamedTuple):

@@ -157,6 +157,16 @@ def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> Non
     assert names(tmp_path / "out" / mpi.UNITS) == ["options.json"]
 
 
+def test_a_finished_unit_of_an_intermediate_stage_counts(tmp_path: Path) -> None:
+    begun(tmp_path / "out", {"seed": 0})
+    unit = tmp_path / "out" / mpi.UNITS / "fingerprints" / "000000.json"
+    unit.parent.mkdir()
+    unit.write_text("{}")
+    with pytest.raises(UserError, match="seed is 0 there, 1 was asked for"):
+        begun(tmp_path / "out", {"seed": 1})
+    assert unit.exists()
+
+
 def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
     end_job(tmp_path)
     (tmp_path / "theirs" / mpi.UNITS).mkdir(parents=True)

@@ -112,6 +112,7 @@ def test_the_language_is_said_and_doubted(tmp_path, capsys, text, flags, said, l
 
 def test_none_held_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("It is a text.")
-    run("books", [tmp_path / "a.txt"], tmp_path / "out", "--held-out", "0.001")
-    (warning,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("warning"))
-    assert "--held-out 0.001 holds out none of these documents; " in warning
+    run("books", [tmp_path / "a.txt"], tmp_path / "out", "--held-out", "0.001", "--validation", "0.002")
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    for warning, flag in zip(warnings, ("--held-out 0.001", "--validation 0.002"), strict=True):
+        assert f"{flag} holds out none of these documents; " in warning

@@ -18,6 +18,7 @@ from pipeline import export
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import find_initial_model
 from pipeline.checkpoint.retention import tag_name
+from pipeline.settings.run_settings import Branch, Distilled
 from pipeline.settings.settings_file import read_settings
 from pipeline.sharing.write_export import export_run
 from tests.docs.pages import REPOSITORY, commands_of, module_command
@@ -98,6 +99,22 @@ def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     assert "/home" not in card
     vocabulary = dict(rows_of(card, "Model"))["vocabulary"]
     assert vocabulary == "200 SentencePiece pieces, upper and lower case, no accents"
+
+
+def test_a_branch_and_a_student_say_where_they_come_from(corpus, tmp_path):
+    branch = Branch(run="/home/me/base", step=30, shift=0)
+    runs.pretraining(tmp_path / "branch", corpus.vocabulary, (31,), recorded={"branch": branch, "steps": 31})
+    assert dict(rows_of(exported(tmp_path, "branch", tmp_path / "a"), "Recipe"))["goes on from"] == "step 30 of base"
+    distilled = Distilled(weights="", loss={"relations": 1.0})
+    run = runs.pretraining(
+        tmp_path / "student", corpus.vocabulary, recorded={"distilled": distilled, "teacher": "x/bert"}
+    )
+    runs.metrics(run, {1: 6.0}, distil_relations=0.25)
+    card = exported(tmp_path, "student", tmp_path / "b")
+    recipe = dict(rows_of(card, "Recipe"))
+    assert (recipe["teacher"], recipe["loss"]) == ("bert", "relations: 1")
+    assert not {"objective", "masking"} & recipe.keys()
+    assert ["distil\\_relations", "0.25"] in rows_of(card, "Evaluation")
 
 
 @pytest.mark.parametrize(("task", "metric"), [("rte", "accuracy"), ("squad1", "f1")])
