@@ -195,7 +195,7 @@ class PreTraining(TrainingTask):
     def summarise(self, totals: PretrainingSums[float]) -> dict[str, Any]:
         """Losses and accuracies from sums over all batches and ranks; NaN if nothing was predicted.
 
-        `loss`, `mlm_loss`, `mlm_accuracy`, `predictions`, `interval_tokens`, and `sentence_metrics` with a sentence loss.
+        `loss`, `mlm_loss`, `mlm_accuracy`, `predictions`, `interval_tokens`, `sentence_metrics` with a sentence loss.
         """
         predictions, task = totals.mlm_count, self.settings.objective
         mlm_loss = totals.mlm_loss / predictions if predictions else math.nan
