@@ -71,7 +71,7 @@ def parser() -> Parser:
 
 @entry_point
 def main(argv: Sequence[str]) -> None:
-    """Runs the command line. UserError: a mistake; nothing is written then, but for rows that found --out taken."""
+    """Runs the command line. UserError: a mistake; then --out is not written."""
     args = parser().parse_all(argv)
     task_columns = args.second_text_column, *args.choice_columns
     if args.mask and (

@@ -1,9 +1,8 @@
 """Finds documents that are similar to held-out ones: other editions, copies, and parts of a text.
 
-The held-out documents become an index of their runs of 8 words. Then the documents are read once, and each run is
-looked up. A document is left out if `MIN_SHARE` of the shorter one's runs are in the other; of texts of fewer than
-1,000 such words, `MIN_SHORT_SHARE`. Words are compared by their consonants, as by `--dedup near`. Each Chinese or
-Japanese character is a word.
+The held-out documents become an index of their runs of 8 words. Each run of the others is looked up there. A document
+is left out if `MIN_SHARE` of the shorter one's runs are in the other; of fewer than 1,000 runs `MIN_SHORT_SHARE`. Words
+are compared by their consonants, as by `--dedup near`. Each Chinese or Japanese character is a word.
 """
 
 from collections.abc import Iterable
@@ -71,21 +70,24 @@ class Index(NamedTuple):
         """Maps what `save` wrote. The ranks of a host share this memory."""
         return cls(*(np.asarray(np.load(directory / f"{name}.npy", mmap_mode="r")) for name in cls._fields))
 
-    def find(self, runs: Runs) -> tuple[IntArray, NDArray[np.int32]]:
-        """Returns (text, owner) of each run that is in the index, once for each owner."""
-        table_bits = len(self.occupied).bit_length() - 1
-        numbers, owners, first = [np.zeros(0, np.int64)], [self.owners[:0]], 0
+    def find(self, runs: Runs) -> tuple[IntArray, IntArray, IntArray]:
+        """Returns (text, owner, runs of the text that the owner has) where there are any."""
+        table_bits, size, first = len(self.occupied).bit_length() - 1, len(self.sizes), 0
+        pairs, numbers = ([np.zeros(0, np.int64)] for _ in range(2))
         for hashes in runs.hashes:
             places, bits = _places(hashes, table_bits)
             likely = np.flatnonzero(self.occupied.take(places) & bits == bits)
-            wanted = hashes[likely]
+            texts, inside = runs.texts_of(first + likely)
+            wanted = hashes[likely[inside]]
             begins, ends = (np.searchsorted(self.hashes, wanted, side) for side in ("left", "right"))
             counts = ends - begins
-            numbers.append(first + np.repeat(likely, counts))
-            owners.append(self.owners[np.repeat(ends - counts.cumsum(), counts) + np.arange(counts.sum())])
+            owners = self.owners[np.repeat(ends - counts.cumsum(), counts) + np.arange(counts.sum())]
+            some, common = np.unique(np.repeat(texts[inside], counts) * size + owners, return_counts=True)
+            pairs.append(some)
+            numbers.append(common)
             first += len(hashes)
-        texts, inside = runs.texts_of(np.concatenate(numbers))
-        return texts[inside], np.concatenate(owners)[inside]
+        pairs_of_all, places = np.unique(np.concatenate(pairs), return_inverse=True)
+        return *np.divmod(pairs_of_all, size), np.bincount(places, np.concatenate(numbers)).astype(np.int64)
 
 
 def most_similar(index: Index, texts: Iterable[str]) -> dict[int, int]:
@@ -93,9 +95,7 @@ def most_similar(index: Index, texts: Iterable[str]) -> dict[int, int]:
     if not len(index.hashes):
         return {}
     runs = read_runs(texts, RUN_WORDS)
-    documents, owners = index.find(runs)
-    pairs, common = np.unique(documents * len(index.sizes) + owners, return_counts=True)
-    documents, owners = np.divmod(pairs, len(index.sizes))  # (P,)
+    documents, owners, common = index.find(runs)  # (P,)
     own, others = runs.sizes[documents], index.sizes[owners]  # (P,) runs
     shorter = np.minimum(own, others)
     share = common / shorter
