@@ -196,7 +196,7 @@ def _recipe(settings: PretrainSettings | FinetuneSettings) -> dict[str, Any]:
     if isinstance(settings, PretrainSettings):
         rows: dict[str, Any] = {"objective": settings.objective, "masking": dataclasses.asdict(settings.masking)}
         if settings.distilled is not None:
-            rows = {"teacher": Path(settings.flags.teacher or "").name, "loss": settings.distilled.loss}
+            rows = {"teacher": Path(settings.flags.teacher or "").name or None, "loss": settings.distilled.loss}
         rows |= {"steps": settings.steps, "warmup_steps": settings.warmup_steps, **settings.engine.decisive()}
     else:
         rows = {"task": settings.task, **settings.hyperparameters}
