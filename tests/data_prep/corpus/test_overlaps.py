@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,19 @@ def test_text_that_several_held_out_documents_have_counts_for_each_of_them(monke
     monkeypatch.setattr(overlaps, "MAX_OWNERS", 2)
     index = overlaps.Index.of([parts[0]] * 3)
     assert sorted(index.owners.tolist()) == [0] * (len(index.owners) // 2) + [1] * (len(index.owners) // 2)
+
+
+def test_text_that_all_documents_have_takes_no_memory_for_each_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_runs, "_PIECE_CHARACTERS", 1 << 14)
+    licence, peaks = text_of(1, 12), []
+    for owners in (1, overlaps.MAX_OWNERS):
+        monkeypatch.setattr(overlaps, "MAX_OWNERS", owners)
+        index = overlaps.Index.of([f"{licence} {text_of(100 + n, 40)}" for n in range(64)])
+        tracemalloc.start()
+        overlaps.most_similar(index, [f"{licence} {text_of(1000, 40)}"] * 400)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 3 * peaks[0]
 
 
 def test_a_few_words_of_a_held_out_document_make_no_book_similar() -> None:
