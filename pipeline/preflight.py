@@ -63,8 +63,7 @@ _port = bounded(int, "port", lambda port: 1 <= port <= 65535, "a port; give one 
 
 def parser() -> Parser:
     """The command line."""
-    summary = "Checks whether this machine, or the hosts of a hostfile, can train."
-    p = Parser(prog="python -m pipeline.preflight", description=summary)
+    p = Parser(prog="python -m pipeline.preflight", description=__doc__.splitlines()[0])
     p.add_argument("--hostfile", type=Path, metavar="FILE", help="as for deepspeed (default: check this machine)")
     p.add_argument("--data", nargs="+", default=[], metavar="DIR[:WEIGHT]", help="as for pipeline.pretrain")
     p.add_argument("--eval-data", nargs="+", type=Path, default=[], metavar="DIR", help="as for pipeline.pretrain")
@@ -105,9 +104,10 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
     for directory in (data := [*(split_weight(name)[0] for name in args.data), *args.eval_data]):
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
-        open_shards(directory)
     if args.data:
         open_corpora(args.data).check_together(args.eval_data)
+    for directory in () if args.data else args.eval_data:  # `check_together` opens them, too
+        open_shards(directory)
     return {
         "data": [str(directory.absolute()) for directory in data],
         "beacon": None if beacon is None else str(beacon),

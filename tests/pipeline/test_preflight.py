@@ -189,8 +189,10 @@ def test_ssh_and_pdsh_must_be_here(monkeypatch, tmp_path, capsys, refusal):
 def test_shards_that_are_cut_off_are_one_line(on_the_processor, tmp_path, corpus, refusal):
     shutil.copytree(corpus.train, tmp_path / "shards")
     os.truncate(tmp_path / "shards" / "shard-00000.arrow", 10)
-    said = refusal(preflight.main, "--data", tmp_path / "shards", "--master_port", reserve_port())
-    assert "shard-00000.arrow is missing or does not have " in said
+    cut = tmp_path / "shards"
+    for words in (["--data", cut], ["--eval-data", cut], ["--data", corpus.train, "--eval-data", cut]):
+        said = refusal(preflight.main, *words, "--master_port", reserve_port())
+        assert "shard-00000.arrow is missing or does not have " in said
 
 
 def test_data_that_the_start_would_refuse_are_refused(on_the_processor, corpus, refusal):
@@ -202,16 +204,8 @@ def test_data_that_the_start_would_refuse_are_refused(on_the_processor, corpus, 
 
 def test_data_are_checked_where_torch_does_not_start(on_the_processor, corpus, tmp_path):
     (tmp_path / "torch.py").write_text('raise ImportError("libcudart.so.13")\n')
-    words = [
-        sys.executable,
-        "-m",
-        "pipeline.preflight",
-        "--data",
-        str(corpus.train),
-        "--eval-data",
-        str(corpus.held_out),
-    ]
-    words += ["--master_port", str(reserve_port())]
+    words = ["-m", "pipeline.preflight", "--data", corpus.train, "--eval-data", corpus.held_out]
+    words = [sys.executable, *map(str, words), "--master_port", str(reserve_port())]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
     ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
