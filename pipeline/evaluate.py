@@ -15,6 +15,7 @@ from typing import Any
 
 from common.command_line import Parser, entry_point, positive
 from common.files import atomic, places
+from common.text import printable
 
 
 def _summary(args: argparse.Namespace) -> str:
@@ -84,7 +85,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs one of the commands and prints its table. UserError: a mistake."""
     args = parser().parse_args(argv)
-    print(args.run_command(args))
+    print(printable(args.run_command(args), keep="\n"))
 
 
 if __name__ == "__main__":

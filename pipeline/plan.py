@@ -31,10 +31,8 @@ from pipeline.settings.run_flags import Precision
 if TYPE_CHECKING:
     from pipeline.engine.estimates import Plan
 
-KEPT_CHECKPOINTS = PretrainFlags.kept_checkpoints + 2
-"""The newest, the best one, and the one that is being written."""
-NETWORK_BOUND = 0.2
-"""The report warns if collectives take more than this part of a step."""
+KEPT_CHECKPOINTS = PretrainFlags.kept_checkpoints + 2  # the newest, the best one, and the one that is being written
+NETWORK_BOUND = 0.2  # the report warns if collectives take more than this part of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +148,8 @@ def report(flags: PlanFlags, plan: "Plan") -> str:
     if flags.price_per_gpu_hour is not None:
         lines.append(f"cost: {flags.price_per_gpu_hour * hours:,.0f} at {flags.price_per_gpu_hour:g} for a GPU-hour")
     if not plan.fits:
-        remedy = f"use a micro-batch of at most {largest}" if largest else "use --activation-checkpointing layer"
+        others = "use --activation-checkpointing layer, a smaller model or a larger GPU"
+        remedy = f"use a micro-batch of at most {largest}" if largest else others
         lines.append(f"warning: {_gb(memory.total)} do not fit into the usable {_gb(plan.usable_memory)}; {remedy}")
     if (part := collectives / plan.step_seconds) > NETWORK_BOUND:
         remedy = "use a larger batch, fewer nodes, a faster network or a lower ZeRO stage"

@@ -28,6 +28,7 @@ from common.command_line import Parser, entry_point, positive
 from common.errors import UserError, one_line
 from common.files import atomic, locks, places
 from common.progress_bar import Progress
+from common.text import printable
 from data_prep.corpus.documents import spelled
 from data_prep.text.vocabulary import MASK
 from pipeline.settings import declare
@@ -40,10 +41,8 @@ from pipeline.training.metrics_file import finite
 if TYPE_CHECKING:
     from pipeline.finetuning.predictor import Predictor
 
-PIPE = "-"
-"""In the place of a file: standard input, or JSON Lines on standard output."""
-MAX_FAULTS = 10
-"""The most rows that are named on stderr because they cannot be read."""
+PIPE = "-"  # in the place of a file: standard input, or JSON Lines on standard output
+MAX_FAULTS = 10  # the most rows that are named on stderr because they cannot be read
 BATCHES_IN_CHUNK = 16
 
 Rows = Sequence[dict[str, Any]]
@@ -61,9 +60,7 @@ def parser() -> Parser:
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)
     p.add_argument("--batch-size", type=positive, metavar="N", help="examples of a batch (default: 32)")
-    p.add_argument(
-        "--embed", action="store_true", help="write the embedding of each text, by default the mean over its tokens"
-    )
+    p.add_argument("--embed", action="store_true", help="write the embedding of each text, such as the mean of tokens")
     p.add_argument("--mask", nargs="+", metavar="TEXT", help="texts with [MASK], for a pre-training run")
     p.add_argument("--top-k", type=positive, metavar="K", help="pieces for each mask (default: 5)")
     return p
@@ -74,9 +71,8 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command line. UserError: a mistake; then --out is not written."""
     args = parser().parse_all(argv)
     task_columns = args.second_text_column, *args.choice_columns
-    if args.mask and (
-        args.embed or any(given is not None for given in (args.input, args.text_column, args.batch_size))
-    ):
+    others = (args.input, args.text_column, args.batch_size)
+    if args.mask and (args.embed or any(given is not None for given in others)):
         raise UserError("--mask goes without --embed, --input, --text-column and --batch-size; drop it, or the others")
     if args.top_k is not None and not args.mask:
         raise UserError("--top-k is for --mask; drop it")
@@ -173,7 +169,7 @@ def fill_masks(args: argparse.Namespace) -> Iterator[Rows]:
             masks.append([{"piece": one.piece, "probability": one.probability} for one in of_mask])
         rows.append({"text": text, "masks": masks})
     if args.out is None:
-        print(*shown, sep="\n")
+        print(*map(printable, shown), sep="\n")
     yield rows
 
 

@@ -27,8 +27,7 @@ from data_prep.text import ENGLISH
 
 FORMAT_VERSION = 2
 TRAIN, HELD_OUT, VALIDATION = "train", "held_out", "validation"
-SPLITS = (HELD_OUT, VALIDATION, TRAIN)
-"""In this order: of duplicates, that of the earlier split is kept."""
+SPLITS = (HELD_OUT, VALIDATION, TRAIN)  # in this order: of duplicates, that of the earlier split is kept
 MANIFEST = "documents.json"
 LANGUAGE = "language"  # the option that records the language
 MAX_EXAMPLES = 5  # names of skipped input that a manifest lists for each reason

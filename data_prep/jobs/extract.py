@@ -32,8 +32,7 @@ from data_prep.text import check_language, other_language
 _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 20, 5000  # of the first texts, to tell their language
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document", "where")
 _HUB_FLAGS = (*_FIELD_FLAGS, "subset", "hub_split")
-_BOOK_FLAGS = ("encoding",)
-OWN_FLAGS = {"wikipedia": (), "books": _BOOK_FLAGS, "text": _BOOK_FLAGS, "jsonl": _FIELD_FLAGS, "hub": _HUB_FLAGS}
+OWN_FLAGS = {"wikipedia": (), "books": ("encoding",), "text": ("encoding",), "jsonl": _FIELD_FLAGS, "hub": _HUB_FLAGS}
 """For each kind of collection the flags that only some kinds use; it refuses those of the others."""
 
 

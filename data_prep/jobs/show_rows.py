@@ -60,7 +60,7 @@ def lines_of_documents(args: argparse.Namespace) -> Iterator[str]:
     for number, (text, language, title) in enumerate(itertools.islice(documents, args.n)):
         sentences = split_sentences(text, language)
         yield f"document {number}, {quantity(len(sentences), 'sentence')}: {printable(title)}"
-        yield from (paragraph("    ", printable(sentence)) for sentence in sentences)
+        yield from (paragraph("    ", sentence) for sentence in sentences)
         yield ""
 
 
@@ -96,5 +96,6 @@ def describe_row(index: int, row: shards.ShardRows, max_seq_length: int, vocabul
 
 
 def paragraph(head: str, text: str) -> str:
-    """Wraps `text`, with `head` before the first line and equal indentation before the others."""
-    return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+    """Wraps `text`, made printable, with `head` before the first line and equal indentation before the others."""
+    text, rest = printable(text), " " * len(head)
+    return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=rest, break_on_hyphens=False)

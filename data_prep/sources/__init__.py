@@ -99,4 +99,6 @@ def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> lis
         raise UserError(f"{path} {reason}; give a {kind}, or a directory of them")
     if not (files := visible_files(path, is_wanted)):
         raise UserError(f"{path} holds no {kind}; check --input and --source")
+    if others := visible_files(path, lambda name: not is_wanted(name)):
+        print(f"extract: other files in {path} are not read ({len(others):,}, such as {others[0][1]})", flush=True)
     return files

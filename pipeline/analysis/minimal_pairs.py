@@ -38,8 +38,7 @@ ScoreKind = Literal["within-word", "plain"]
 
 TOKENS_IN_BATCH = 8192
 """Of copies that are computed together. All are equally long, so there is no padding, and no attention to leave out."""
-MAX_TOKENS_IN_CHUNK = 1 << 23
-"""Of copies that are made together."""
+MAX_TOKENS_IN_CHUNK = 1 << 23  # of copies that are made together
 
 GOOD, BAD = ("good", "sentence_good"), ("bad", "sentence_bad")
 PARADIGM, PHENOMENON = ("paradigm", "UID"), ("phenomenon", "linguistics_term")

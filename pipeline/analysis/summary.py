@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 _OF_HELD_OUT = ("mlm_loss", "mlm_unigram_entropy", "mlm_accuracy", "predictions")
 """What each held-out set has, whatever the objective."""
 SIZE, DOTS_PER_INCH = (10, 4), 100
-_MARK = "albert-pretraining curves"
-"""Stands in each picture, in the field Software: only such a file is replaced."""
+_MARK = "albert-pretraining curves"  # stands in each picture, in the field Software: only such a file is replaced
 
 
 def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:

@@ -22,8 +22,7 @@ from pipeline.tasks.task import SpanLimits, Task, steps_of_epochs
 from pipeline.training import schedule
 
 MIN_LENGTH = 16
-TABLE_WIDTH = 768
-"""The hidden size of the smallest model of Table 14."""
+TABLE_WIDTH = 768  # the hidden size of the smallest model of Table 14
 MAX_RATE = 2e-4
 """The highest default of the learning rate: the best for albert-tiny in benchmarks/results/tiny_tasks.md."""
 

@@ -33,8 +33,7 @@ from pipeline.tasks.task import Examples, Features, SampleOutput, SpanLimits, Ta
 from pipeline.training.training_run import Monitor, unmonitored
 
 BATCH_SIZE = 32
-TOKENS_IN_BATCH = 8192
-"""Of an evaluation."""
+TOKENS_IN_BATCH = 8192  # of an evaluation
 _REMEDY = "restore it, or name another model"
 
 

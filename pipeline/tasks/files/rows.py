@@ -11,10 +11,8 @@ from typing import Any, Literal
 from common.errors import UserError
 from pipeline.tasks.files.tables import Table
 
-MAX_LABELS = 1000
-"""A column with more different values is no label."""
-MAX_NAMED = 10
-"""Labels that a message names."""
+MAX_LABELS = 1000  # a column with more different values is no label
+MAX_NAMED = 10  # labels that a message names
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 

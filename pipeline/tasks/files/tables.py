@@ -27,8 +27,7 @@ from data_prep.sources.opening import DAMAGE, compression, open_input
 
 Row = Mapping[str, Any]
 
-MAX_FILE_BYTES = 512 << 20
-"""The largest task of the paper has 80 MB."""
+MAX_FILE_BYTES = 512 << 20  # the largest task of the paper has 80 MB
 MAX_DECODED_BYTES = 2 << 30
 MAX_ROWS = 50_000_000
 _MAX_CELL = 1 << 30

@@ -141,8 +141,7 @@ def _overlap(prediction: str, answer: str, empty_equals_empty: bool) -> float:
     return 2 * common / (len(predicted) + len(accepted)) if common else 0.0
 
 
-Scores = dict[str, tuple[float, float]]
-"""Exact match and F1 of each question, 0 to 1."""
+Scores = dict[str, tuple[float, float]]  # exact match and F1 of each question, 0 to 1
 
 
 def squad_scores(

@@ -18,10 +18,8 @@ from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair
 from pipeline.tasks.kinds.texts import TextFeatures
 from pipeline.tasks.task import Task
 
-LEVELS = ("middle", "high")
-"""Of RACE's questions."""
-MAX_QUERY_LENGTH = 128
-"""The largest number of tokens of question + option; only the last ones are kept."""
+LEVELS = ("middle", "high")  # of RACE's questions
+MAX_QUERY_LENGTH = 128  # the largest number of tokens of question + option; only the last ones are kept
 
 _BLANK = re.compile(r"_+")
 

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
     _Spans = tuple[Tensor, Tensor, Tensor]
 
-STARTS = "answer_start"
-"""The column of the place of the answer, in characters of the passage."""
-END_BEAM = 5
-"""The ends that are kept for each start in the beam of a conditioned model."""
+STARTS = "answer_start"  # the column of the place of the answer, in characters of the passage
+END_BEAM = 5  # the ends that are kept for each start in the beam of a conditioned model
 
 
 class SpanBatch(NamedTuple):

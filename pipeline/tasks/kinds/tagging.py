@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from model.classification import ClassificationOutput
 
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall")
-OUTSIDE = "O"
-"""The tag of a token that has no piece, if the task has such a tag; otherwise its first tag."""
+OUTSIDE = "O"  # the tag of a token that has no piece, if the task has such a tag; otherwise its first tag
 SCHEMES = ("BIES", "BILU", "BMES", "BMEW")
 """The letters of each scheme of tags, in the order of BIES. IOB, IOE and plain B are parts of the first."""
 _PREFIXED = re.compile(r"([A-Z])(?:[-_:/](.+))?", re.DOTALL | re.IGNORECASE)

@@ -18,7 +18,7 @@ from data_prep.corpus.documents import read_manifest, write_manifest
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardRows, open_shards
-from data_prep.jobs.show_rows import describe_row
+from data_prep.jobs.show_rows import describe_row, paragraph
 from data_prep.text.normalize import normalize
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
@@ -130,6 +130,7 @@ def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
         place = lines.index(f"    {name} {vocabulary.decode(ids)}")
         assert lines[place + 1].split() == [vocabulary.pieces[i] for i in ids]
     assert f"  pair 1, document 17: A {len(lonely)} tokens, no B" in lines
+    assert paragraph("  ", "red \x1b[31m \u202edrow") == r"  red \x1b[31m \u202edrow", "what moves a terminal is escaped"
 
 
 def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,7 @@ def test_each_held_out_set_has_rows_and_a_curve(tmp_path):
     assert drawn["held out, books"] == [5.4, 5.4]
 
 
-def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path):
+def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path, capsys):
     one = made_runs.finetuning(tmp_path / "one", "rte", "runs/base", {"dev": {"accuracy": 0.65}}, steps=40, best_step=9)
     assert [line.split("  ")[0] for line in summarise(one, one).splitlines()[:5]] == [
         *("task", "initial weights", "steps", "dev accuracy", "run"),
@@ -170,6 +170,9 @@ def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path):
     figures = {"median": {"dev": {"accuracy": 0.65}}, "spread": {"dev": {"accuracy": [0.6, 0.7]}}, "seeds": [{}, {}]}
     several = made_runs.finetuning(tmp_path / "several", "rte", "runs/base", None, **figures)
     assert "0.65 (0.6 to 0.7)\n" in summarise(several, several)
+    made_runs.finetuning(tmp_path / "red", "rte", "runs/\x1b[31mred", {"dev": {"accuracy": 0.65}})
+    assert evaluate.main(["summary", "--run", str(tmp_path / "red")]) == 0
+    assert "initial weights         runs/\\x1b[31mred\n" in capsys.readouterr().out, "what moves a terminal is escaped"
 
 
 def test_the_curves_are_the_records(tmp_path):

@@ -121,15 +121,18 @@ def status_of(ended: "Future[str]") -> object:
 
 
 @pytest.mark.parametrize(
-    ("ends", "line"),
+    ("own", "other", "line"),
     [
-        ({"mistake": "no data\x1b[2J"}, f"error: rank 1 on host {HOST}: no data\\x1b[2J\n"),
-        ({"fact": "8"}, f"error: rank 1 on host {HOST}: the number is 8, and 7 on host {HOST}; all hosts must see"),
+        ({}, {"mistake": "no data\x1b[2J"}, "error: rank 1 on host b: no data\\x1b[2J\n"),
+        ({"mistake": "no data"}, {}, "error: rank 0 on host a: no data\n"),
+        ({"mistake": "no data"}, {"mistake": "no data"}, "error: no data\n"),
+        ({}, {"fact": "8"}, "error: rank 1 on host b: the number is 8, and 7 on host a; all hosts must see"),
     ],
 )
-def test_ranks_that_do_not_agree_end_with_one_line(meet, agree, capsys, ends, line):
+def test_ranks_that_do_not_agree_end_with_one_line(meet, agree, capsys, own, other, line):
     first, second = meet(0), meet(1)
-    ended = agree(first), agree(second, **ends)
+    first.hosts, second.hosts = ["a"], ["b"]
+    ended = agree(first, **own), agree(second, **other)
     assert list(map(status_of, ended)) == [EXIT_MISTAKE, EXIT_MISTAKE]
     said = capsys.readouterr().err
     assert said.startswith(line)

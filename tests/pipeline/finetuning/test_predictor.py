@@ -226,5 +226,5 @@ def test_a_run_without_its_vocabulary(corpus, tmp_path, refusal):
 
 
 def test_a_text_is_read_as_utf_8_where_python_has_not_decoded_it(small, capsys):
-    assert predict.main(["--run", str(small[2]), "--top-k", "1", "--mask", "Caf\udcc3\udca9 [MASK]"]) == 0
-    assert capsys.readouterr().out.startswith("Café [MASK]\n")
+    assert predict.main(["--run", str(small[2]), "--top-k", "1", "--mask", "Caf\udcc3\udca9\x1b[31m [MASK]"]) == 0
+    assert capsys.readouterr().out.startswith("Café\\x1b[31m [MASK]\n"), "what moves a terminal is escaped"
