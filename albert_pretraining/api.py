@@ -37,7 +37,7 @@ class Shards(Dataset[dict[str, Tensor]]):
     A row holds several pairs. With the layout "packed" it has the fields of `pipeline.data.collate.Batch`, which
     `AlbertForPreTraining` of `model` takes. With "masked_lm" it has what a masked language model of `transformers`
     takes: input_ids, token_type_ids, position_ids (S,); attention_mask (1, S, S), True inside each pair; and labels
-    (S,), -100 where nothing is predicted. Raises UserError: there are no shards, or they are damaged.
+    (S,), -100 where nothing is predicted. Raises UserError: no shards, damaged ones, or a value out of range.
     """
 
     def __init__(
@@ -53,14 +53,22 @@ class Shards(Dataset[dict[str, Tensor]]):
         for name, value, known in (("objective", objective, get_args(Objective)), ("layout", layout, LAYOUTS)):
             if value not in known:
                 raise UserError(f"{name} is {value!r}; give one of {', '.join(known)}")
-        place, masking = Path(directory), MaskingSettings(mask_probability)
+        if seed < 0:
+            raise UserError(f"seed is {seed}; give 0 or more")
+        try:
+            place, masking = Path(directory), MaskingSettings(mask_probability)
+        except ValueError as error:
+            raise UserError(str(error)) from None
         self.vocabulary = read_vocabulary(place, read_manifest(place))
         mixture = open_mixture([place], [1], self.vocabulary.continues_word, objective, seed, masking)
         (self._collator,) = mixture.collators
-        self._layout, self._epoch = layout, epoch
+        self._layout = layout
+        self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; a DataLoader with `persistent_workers` would keep the one before."""
+        if epoch < 0:
+            raise UserError(f"epoch is {epoch}; give 0 or more")
         self._epoch = epoch
 
     def __len__(self) -> int:

@@ -250,8 +250,8 @@ class PreTraining(TrainingTask):
         other one in a second pass over the same rows. In both tasks label 0 means that the segments are in document
         order. Accuracies have 95 % intervals, as if the masked tokens were independent.
 
-        `mlm_unigram_entropy` is the MLM loss, in nats, of a model that knows only the frequency of each token. A model
-        with a lower loss uses context: `mlm_below_unigram` is how far below it is, from 0 to 1.
+        `mlm_unigram_entropy` is the MLM loss, in nats, of a model that knows only the frequency of each token, and
+        `mlm_below_unigram` how far below it is, from 0 to 1. Up to 0.1 needs no context: so many tokens are shown.
         """
         totals, frequencies = self._pass(engine, collator, limit, wrap)
         metrics, unigram = self.summarise(totals), entropy(frequencies)
