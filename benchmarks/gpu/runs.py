@@ -21,8 +21,7 @@ from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
 
 Result = dict[str, Any]
-STEPS = 15
-"""Of a start."""
+STEPS = 15  # of a start
 
 
 class _Variant:

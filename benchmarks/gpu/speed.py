@@ -17,8 +17,7 @@ from model import AlbertConfig, AlbertForPreTraining
 from pipeline.engine.hardware import missing_for_compilation
 
 LENGTHS = (128, 512)
-TOKENS = (32768, 16384, 8192, 4096)
-"""Tokens of a micro-batch: the first that both systems have memory for."""
+TOKENS = (32768, 16384, 8192, 4096)  # tokens of a micro-batch: the first that both systems have memory for
 
 
 class Variant(NamedTuple):

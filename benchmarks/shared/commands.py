@@ -42,8 +42,7 @@ def check_packages(*names: str) -> None:
         raise UserError(f"{', '.join(missing)}: not installed here; pip install -r requirements-dev.txt")
 
 
-Stage = tuple[Command, ...]
-"""Commands that may run at the same time."""
+Stage = tuple[Command, ...]  # commands that may run at the same time
 
 
 def run(stages: Sequence[Stage], out: Path) -> None:

@@ -22,8 +22,7 @@ from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-LOSS_SCALE = {torch.float16: 1024.0}
-"""Factor of the loss that keeps gradients from underflowing; 1 in other precisions."""
+LOSS_SCALE = {torch.float16: 1024.0}  # factor of the loss that keeps gradients from underflowing; 1 in other precisions
 
 
 class MasterWeights:

@@ -96,8 +96,7 @@ class Job:
         return self.steps * self.batch_size / self.size.samples
 
 
-Pair = tuple[Job, Job]
-"""The jobs of one task: from the pre-trained model, and from random weights."""
+Pair = tuple[Job, Job]  # the jobs of one task: from the pre-trained model, and from random weights
 
 
 def jobs_of(task: Task, size: TaskSize, tokens: float, plan: Plan, export: Path, runs: Path) -> Pair:

@@ -27,8 +27,7 @@ from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
 
 RESAMPLES = 1000
-LEFT = 0.9
-"""Of the unigram entropy: a model with a lower loss uses context."""
+LEFT = 0.9  # of the unigram entropy: a model with a lower loss uses context
 MINIMAL_PAIRS, AGAIN = "minimal pairs", "make it again with `python -m pipeline.evaluate minimal-pairs`"
 ANCHORS = (
     "BLiMP of published models of the same budget (BabyLM strict-small: 10 million words, about ten passes) on other "

@@ -10,8 +10,7 @@ from common.errors import UserError
 from data_prep.corpus.documents import HELD_OUT, SPLITS, read_manifest
 from data_prep.sources.opening import compression
 
-SENTENCES = 500_000
-"""That a vocabulary is trained on, at most."""
+SENTENCES = 500_000  # that a vocabulary is trained on, at most
 FRACTIONS = ("--held-out", "0.05", "--validation", "0.03")
 
 

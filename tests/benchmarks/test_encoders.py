@@ -92,10 +92,10 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
 
 
 @torch.no_grad()
-def stsb(model: Path, dev: Path) -> float:
+def stsb(model: Path, dev: Path, **fields) -> float:
     """The rank correlation of cosines and scores in percent, by `transformers` and `scipy`."""
-    tokenizer, encoder = (auto.from_pretrained(model) for auto in (transformers.AutoTokenizer, transformers.AutoModel))
-    encoder.eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    encoder = transformers.AutoModel.from_pretrained(model, **fields).eval()
 
     def vector(text: str) -> torch.Tensor:
         states = encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]  # (S, H)
@@ -131,3 +131,12 @@ def test_a_whole_student_is_made_once(corpus, tmp_path, monkeypatch, capsys):
     assert student.main(words) in (None, 0)
     assert (out / "run" / "done").stat().st_mtime_ns == done
     assert (out / "sentences.jsonl").stat().st_mtime_ns == sentences
+
+    out = tmp_path / "baselines"
+    assert student.main([*words[:1], str(out), *words[2:], "--baselines"]) in (None, 0)
+    found = json.loads((out / "page" / "student.json").read_text())["models"]
+    names = ["the teacher", "its first layers: 1", "the student before training"]
+    assert [model["name"] for model in found] == names
+    made = ((teacher, 2), (teacher, 1), (out / "export", 2))
+    expected = [stsb(model, root / "glue" / "STS-B" / "dev.tsv", num_hidden_layers=layers) for model, layers in made]
+    assert [model["stsb"] for model in found] == pytest.approx(expected, abs=0.5)

@@ -130,7 +130,7 @@ def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
         place = lines.index(f"    {name} {vocabulary.decode(ids)}")
         assert lines[place + 1].split() == [vocabulary.pieces[i] for i in ids]
     assert f"  pair 1, document 17: A {len(lonely)} tokens, no B" in lines
-    assert paragraph("  ", "red \x1b[31m \u202edrow") == r"  red \x1b[31m \u202edrow", "what moves a terminal is escaped"
+    assert paragraph("  ", "red \x1b[31m \u202edrow") == r"  red \x1b[31m \u202edrow"
 
 
 def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
