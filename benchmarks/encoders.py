@@ -235,8 +235,7 @@ def summarise(name: str, found: dict[tuple[str, str, int], dict[str, Any]]) -> d
     systems = [system for system in SYSTEMS if any(key[0] == system for key in parts)]
     metric = find_task(name).metrics[0]
     scores = {
-        system: {metric: [part["metrics"][metric] for key, part in parts.items() if key[0] == system]}
-        for system in systems
+        one: {metric: [part["metrics"][metric] for key, part in parts.items() if key[0] == one]} for one in systems
     }
     both = [seed for system, seed in parts if system == "this" and ("trainer", seed) in parts]
     ratios = {

@@ -88,11 +88,7 @@ def _average_tensor(ranks: int, reduce_scatter: bool) -> float:
         workarounds.init_distributed("fake")
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny"))
     zero = {"stage": 1, "reduce_bucket_size": 50_000_000, "reduce_scatter": reduce_scatter}
-    json_of_run: dict[str, object] = {
-        "train_batch_size": ranks,
-        "train_micro_batch_size_per_gpu": 1,
-        "steps_per_print": None,
-    }
+    json_of_run = {"train_batch_size": ranks, "train_micro_batch_size_per_gpu": 1, "steps_per_print": None}
     json_of_run |= {"zero_optimization": zero, "zero_allow_untested_optimizer": True}
     lamb = Lamb(parameter_groups(model), lr=1e-3)
     engine, *_ = deepspeed.initialize(model=model, config=json_of_run, optimizer=lamb)

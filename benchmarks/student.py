@@ -115,12 +115,11 @@ def distillation(args: Any, teacher: Path, corpora: Sequence[Corpus], launcher: 
         content["optimizer"]["params"]["lr"] = 1e-12
         config, args.steps = args.out / "untrained.json", 1
         atomic.write_text(config, json.dumps(content))
-    words += ["--deepspeed_config", str(config), "--steps", str(args.steps)]
-    words += ["--warmup-steps", str(min(WARM_UP, args.steps // 2))]
-    words += ["--max-hours", f"{TRAINING_PART * args.hours:g}", "--output", str(args.out / "run")]
-    often = str(min(EVALUATED, args.steps))
-    words += ["--eval-interval", often, "--save-interval", often, "--log-interval", str(min(25, args.steps))]
-    words += ["--seed", str(args.seed)]
+    words += ["--deepspeed_config", str(config), "--steps", str(args.steps), "--seed", str(args.seed)]
+    words += ["--warmup-steps", str(min(WARM_UP, args.steps // 2)), "--log-interval", str(min(25, args.steps))]
+    often, limit = str(min(EVALUATED, args.steps)), f"{TRAINING_PART * args.hours:g}"
+    words += ["--max-hours", limit, "--eval-interval", often, "--save-interval", often]
+    words += ["--output", str(args.out / "run")]
     return Command("distil", tuple(words), args.out / "run" / "done")
 
 
@@ -145,19 +144,15 @@ def similarity(predictor: Predictor, pairs: Sequence[tuple[str, str]]) -> np.nda
 
 
 def measure(name: str, directory: Path, data_root: Path | None, layers: int | None = None) -> dict[str, Any]:
-    """Parameters, size, sentences a second and, with STS-B, the rank correlation of its dev set, untouched.
-
-    layers: how many of the first layers are used; those of the model share nothing.
-    """
+    """Parameters, size, sentences a second, and the correlation on STS-B's dev set, of a model or of some layers."""
     predictor = open_predictor(directory)
-    config, size = predictor.model.config, (directory / "model.safetensors").stat().st_size
+    config = predictor.model.config
     if layers is not None:
         encoder = getattr(predictor.model, "albert", predictor.model).encoder
         encoder.indices = encoder.indices[:layers]
-        whole = parameter_counts(config).backbone
         config = dataclasses.replace(config, num_hidden_layers=layers, num_hidden_groups=1)
-        size -= 4 * (whole - parameter_counts(config).backbone)
-    result = {"name": name, "parameters": parameter_counts(config).backbone, "mb": size / 1e6}
+    result = {"name": name, "parameters": parameter_counts(config).backbone}
+    result["mb"] = 4e-6 * result["parameters"] if layers else (directory / "model.safetensors").stat().st_size / 1e6
     task = find_task("stsb")
     pairs: list[tuple[str, str]] = list(PAIRS) * 100
     if data_root is not None and (data_root / "glue" / "STS-B").is_dir():

@@ -74,8 +74,7 @@ def draw(collator: Collator, number: int, rows: int, device: torch.device) -> Ex
     return Examples(on_device, int((batch["sequence_ids"] >= 0).sum()), len(pairs))
 
 
-# Neighbouring rows come from one document. A prime stride spreads the rows over the whole set.
-_STRIDE = 101
+_STRIDE = 101  # prime: spreads the rows over the whole set, as neighbouring rows come from one document
 
 
 def unpack(batch: Inputs, length: int) -> Iterator[Inputs]:

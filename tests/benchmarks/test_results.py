@@ -19,6 +19,7 @@ PROGRAMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "student/student": student.markdown,
     "student/seed_1/student": student.markdown,
     "student/seed_2/student": student.markdown,
+    "student/baselines/student": student.markdown,
     "study/six_corpora/study": study.markdown,
     "study/twelve_layers/study": study.markdown,
     "study/twelve_layers/small_head/study": study.markdown,

@@ -32,7 +32,7 @@ FOREIGN_FLAGS = {
     "--mca": "mpirun", "--mpi": "srun", "--nodes": "srun", "--ntasks-per-node": "srun", "--signal": "sbatch",
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
     "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
-    "--node_rank": "deepspeed",
+    "--node_rank": "deepspeed", "--force_multi": "deepspeed",
     "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
     "--index-url": "pip",
     "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
