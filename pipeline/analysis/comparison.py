@@ -3,6 +3,7 @@
 All values are computed from the predictions of a run (`RUN/logits`), not read from `results.json`; intervals of 95 %.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,7 @@ def verdict_of(weights: str, gain: Interval | None, exceeds_majority: bool = Tru
 
 
 def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
-    """A table of every labelled split of the runs below directories, beside that of the same task from random weights.
+    """A table of every labelled split of the runs below directories, beside the same model from random weights.
 
     Of several seeds the first one is compared. The interval of the gain is in percentage points. Raises UserError: a
     run has no logits, `random` has no run from random weights, the two runs of a task hold different examples, or no
@@ -115,15 +116,18 @@ def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
     """
     untrained: dict[str, Mapping[str, Any]] = {}
     for run in (run for run in find_runs(random) if run.results.random_weights):
-        untrained.setdefault(run.task.name, _first_predictions(run))
+        untrained.setdefault(_subject(run), _first_predictions(run))
     if random and not untrained:
-        raise UserError(
-            "--random: no run there is from random weights; make one with pipeline.finetune --random-weights"
-        )
-    rows = [row for run in find_runs(runs) for row in _rows(run, untrained.get(run.task.name, {}))]
+        raise UserError("--random: no run there is from random weights; make one with finetune --random-weights")
+    rows = [row for run in find_runs(runs) for row in _rows(run, untrained.get(_subject(run), {}))]
     if not rows:
         raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")
     return markdown_table(TITLES, rows, "llllrlrrrrl")
+
+
+def _subject(run: TaskRun) -> str:
+    """What two runs must have in common to be compared: the task and the model's configuration."""
+    return f"{run.task.name} {json.dumps(run.results.model, sort_keys=True)}"
 
 
 def _first_predictions(run: TaskRun) -> Mapping[str, Any]:

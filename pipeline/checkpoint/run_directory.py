@@ -131,6 +131,7 @@ class ResultsRecord:
     own_task: OwnRecord | None = None
     init: str | None = None
     random_weights: bool | None = None
+    model: dict[str, Any] | None = None
     metrics: Metrics | None = None
     seeds: list[Any] | None = None
     median: Metrics | None = None

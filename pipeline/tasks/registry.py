@@ -78,8 +78,7 @@ PAPER_TASKS = (
 )
 """The tasks of Table 14, in its order."""
 
-TASKS: dict[str, Task] = {task.name: task for task in PAPER_TASKS}
-"""All tasks by name."""
+TASKS: dict[str, Task] = {task.name: task for task in PAPER_TASKS}  # all tasks by name
 
 
 def find_task(name: str) -> Task:

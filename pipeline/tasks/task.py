@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     from model.albert import ModelWithHead
     from model.config import AlbertConfig, ExecutionOptions
 
-Examples = Sequence[Any]
-"""The examples of one split; each kind of task has its own type."""
+Examples = Sequence[Any]  # the examples of one split; each kind of task has its own type
 Splits = dict[str, Sequence[Any]]
 """Examples by split: train, dev and test. MNLI has dev_matched, dev_mismatched, test_matched, test_mismatched and
 diagnostic instead of dev and test."""
-SampleOutput = Any
-"""The output of the model for one sample, on the host. Each kind of features has its own type."""
+SampleOutput = Any  # the output of the model for one sample, on the host, each kind of features has its own type
 
 Statistic = Callable[[NDArray[np.int64]], float]
 """A metric of some examples, given their numbers (M,); an example may occur several times."""

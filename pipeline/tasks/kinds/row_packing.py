@@ -24,8 +24,7 @@ would make attention slower, because its cost grows with the square of the lengt
 """
 
 Tokens = NDArray[np.uint16]  # (n,)
-SegmentPair = tuple[Tokens, Tokens | None]
-"""Segments A and B of a sequence, without special tokens; B may be missing."""
+SegmentPair = tuple[Tokens, Tokens | None]  # segments A and B of a sequence, without special tokens; B may be missing
 
 
 class EncodedTexts:

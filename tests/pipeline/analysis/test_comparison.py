@@ -59,6 +59,17 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     assert [row[1] for row in compared(tmp_path, capsys, "random")] == ["random", "random"]
 
 
+def test_a_run_is_compared_with_random_weights_of_its_own_model(tmp_path, capsys):
+    for name, width, right in (("a", 64, 120), ("b", 128, 140), ("tuned", 128, 180)):
+        model, is_random = {"hidden_size": width}, name != "tuned"
+        run = made_runs.finetuning(tmp_path / name, "sst2", "x", {}, random_weights=is_random, model=model)
+        made_runs.logits(run, "dev", right, 200 - right, seed=right)
+    ((*_, random, _, _, _),) = compared(tmp_path, capsys, "tuned", "a", "b")
+    assert random.startswith("70.0 ")
+    ((*_, random, _, _, verdict),) = compared(tmp_path, capsys, "tuned", "a")
+    assert (random, verdict) == ("not run", "random weights not run")
+
+
 @pytest.mark.parametrize(
     ("weights", "gain", "exceeds_majority", "verdict"),
     [
