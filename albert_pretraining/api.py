@@ -53,8 +53,8 @@ class Shards(Dataset[dict[str, Tensor]]):
         for name, value, known in (("objective", objective, get_args(Objective)), ("layout", layout, LAYOUTS)):
             if value not in known:
                 raise UserError(f"{name} is {value!r}; give one of {', '.join(known)}")
-        if seed < 0:
-            raise UserError(f"seed is {seed}; give 0 or more")
+        if not 0 <= seed < 2**64:
+            raise UserError(f"seed is {seed}; give 0 or more, below 2**64")
         try:
             place, masking = Path(directory), MaskingSettings(mask_probability)
         except ValueError as error:
@@ -67,8 +67,8 @@ class Shards(Dataset[dict[str, Tensor]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; a DataLoader with `persistent_workers` would keep the one before."""
-        if epoch < 0:
-            raise UserError(f"epoch is {epoch}; give 0 or more")
+        if not 0 <= epoch < 2**64:
+            raise UserError(f"epoch is {epoch}; give 0 or more, below 2**64")
         self._epoch = epoch
 
     def __len__(self) -> int:

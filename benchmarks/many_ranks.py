@@ -88,10 +88,10 @@ def _average_tensor(ranks: int, reduce_scatter: bool) -> float:
         workarounds.init_distributed("fake")
     model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny"))
     zero = {"stage": 1, "reduce_bucket_size": 50_000_000, "reduce_scatter": reduce_scatter}
-    json_of_run = {"train_batch_size": ranks, "train_micro_batch_size_per_gpu": 1, "steps_per_print": None}
-    json_of_run |= {"zero_optimization": zero, "zero_allow_untested_optimizer": True}
+    sizes = {"train_batch_size": ranks, "train_micro_batch_size_per_gpu": 1}
+    other = {"steps_per_print": None, "zero_optimization": zero, "zero_allow_untested_optimizer": True}
     lamb = Lamb(parameter_groups(model), lr=1e-3)
-    engine, *_ = deepspeed.initialize(model=model, config=json_of_run, optimizer=lamb)
+    engine, *_ = deepspeed.initialize(model=model, config={**sizes, **other}, optimizer=lamb)
     average, taken = engine.optimizer.average_tensor, list[float]()
 
     def timed(*arguments: object) -> None:

@@ -119,8 +119,8 @@ def distillation(args: Any, teacher: Path, corpora: Sequence[Corpus], launcher: 
     words += ["--warmup-steps", str(min(WARM_UP, args.steps // 2)), "--log-interval", str(min(25, args.steps))]
     often, limit = str(min(EVALUATED, args.steps)), f"{TRAINING_PART * args.hours:g}"
     words += ["--max-hours", limit, "--eval-interval", often, "--save-interval", often]
-    words += ["--output", str(args.out / "run")]
-    return Command("distil", tuple(words), args.out / "run" / "done")
+    words += ["--output", str(args.made / "run")]
+    return Command("distil", tuple(words), args.made / "run" / "done")
 
 
 def curves_of(run: Path, corpora: Sequence[Corpus]) -> page.Curves:
@@ -148,10 +148,10 @@ def measure(name: str, directory: Path, data_root: Path | None, layers: int | No
     predictor = open_predictor(directory)
     config = predictor.model.config
     if layers is not None:
-        encoder = getattr(predictor.model, "albert", predictor.model).encoder
+        encoder: Any = getattr(predictor.model, "albert", predictor.model).encoder
         encoder.indices = encoder.indices[:layers]
         config = dataclasses.replace(config, num_hidden_layers=layers, num_hidden_groups=1)
-    result = {"name": name, "parameters": parameter_counts(config).backbone}
+    result: dict[str, Any] = {"name": name, "parameters": parameter_counts(config).backbone}
     result["mb"] = 4e-6 * result["parameters"] if layers else (directory / "model.safetensors").stat().st_size / 1e6
     task = find_task("stsb")
     pairs: list[tuple[str, str]] = list(PAIRS) * 100
@@ -209,6 +209,7 @@ def main(argv: Sequence[str]) -> None:
     args, python = parser().parse_all(argv), (sys.executable, "-m")
     launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module") if args.ranks > 1 else python
     args.out.mkdir(parents=True, exist_ok=True)
+    args.made = args.out / "baselines" if args.baselines else args.out
     root, teacher = args.data_root or args.out / "sample", args.teacher or _packaged(args.out)
     sample = Command("sample", (*python, "data_prep", "sample", "--out", str(root)), root / "books")
     run([*([] if args.data_root else [(sample,)]), *([] if args.teacher else fetching(args.out, python))], args.out)
@@ -216,8 +217,8 @@ def main(argv: Sequence[str]) -> None:
     prepare(corpora, args.out, python, teacher)
     sentences = write_sentences(corpora, args.out)
     prepare([sentences], args.out, python, teacher, "--min-tokens", "4")
-    export = args.out / "export"
-    words = (*python, "pipeline.export", "--run", str(args.out / "run"), "--out", str(export))
+    export = args.made / "export"
+    words = (*python, "pipeline.export", "--run", str(args.made / "run"), "--out", str(export))
     exported = Command("export", words, export / "config.json")
     run([(distillation(args, teacher, corpora, launcher),), (exported,)], args.out)
     models = [measure("the teacher", teacher, args.data_root)]
@@ -225,9 +226,9 @@ def main(argv: Sequence[str]) -> None:
         layers = range(1, open_predictor(teacher).model.config.num_hidden_layers)
         models += [measure(f"its first layers: {n}", teacher, args.data_root, n) for n in reversed(layers)]
     models.append(measure("the student before training" if args.baselines else "the student", export, args.data_root))
-    curves = {} if args.baselines else curves_of(args.out / "run", corpora)
+    curves = {} if args.baselines else curves_of(args.made / "run", corpora)
     result = report.describe_host("student 1") | {"models": models, "curves": curves}
-    with outputs.making(args.out / "page", "benchmarks.student") as place:
+    with outputs.making(args.made / "page", "benchmarks.student") as place:
         report.write(place / "student", result, markdown(result))
         measures = (("states", "cosine of the states (%)", None), ("pooled", "cosine of their means (%)", None))
         if curves:

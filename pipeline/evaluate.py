@@ -15,7 +15,6 @@ from typing import Any
 
 from common.command_line import Parser, entry_point, positive
 from common.files import atomic, places
-from common.text import printable
 
 
 def _summary(args: argparse.Namespace) -> str:
@@ -85,7 +84,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs one of the commands and prints its table. UserError: a mistake."""
     args = parser().parse_args(argv)
-    print(printable(args.run_command(args), keep="\n"))
+    print(args.run_command(args))
 
 
 if __name__ == "__main__":

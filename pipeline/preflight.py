@@ -202,13 +202,14 @@ def read_hostfile(path: Path) -> dict[str, int]:
 def read_environment(home: Path, here: Path) -> dict[str, str]:
     """The variables that DeepSpeed will export on the hosts, from `.deepspeed_env` in `home`, then in `here`.
 
-    Raises UserError for any other line. DeepSpeed stops with a traceback, or exports nothing and ends with status 0.
+    Raises UserError for another line. DeepSpeed stops with a traceback, or exports nothing and ends with status 0.
     """
     variables: dict[str, str] = {}
     for path in (home / ".deepspeed_env", here / ".deepspeed_env"):
         lines = read_text(path, "correct it", MAX_BYTES).splitlines() if path.is_file() else []
         for number, line in enumerate(lines, 1):
-            if not (match := re.match(r"([A-Za-z_]\w*)=(.*)", line)) or not line.isprintable():
+            match = re.match(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)", line, re.ASCII)
+            if match is None or not line.strip().isprintable():
                 raise UserError(f"{path}, line {number}: {line!r} is not NAME=value, the only form for DeepSpeed")
             variables[match[1]] = match[2].strip()
     return variables

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from common.text import printable
 from data_prep.corpus.documents import Document, spelled
 from data_prep.sources.opening import visible_files
 from data_prep.text import ENGLISH
@@ -97,8 +98,10 @@ def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> lis
     if not path.is_dir():
         reason = "is not a regular file" if path.exists() else "does not exist"
         raise UserError(f"{path} {reason}; give a {kind}, or a directory of them")
-    if not (files := visible_files(path, is_wanted)):
+    others: list[str] = []
+    if not (files := visible_files(path, is_wanted, others)):
         raise UserError(f"{path} holds no {kind}; check --input and --source")
-    if others := visible_files(path, lambda name: not is_wanted(name)):
-        print(f"extract: other files in {path} are not read ({len(others):,}, such as {others[0][1]})", flush=True)
+    if others:
+        example = f"{len(others):,}, such as {min(others)}"
+        print(printable(f"extract: other files in {path} are not read ({example})"), flush=True)
     return files

@@ -49,20 +49,24 @@ def open_input(path: Path) -> BinaryIO:
     return opener(path, "rb")
 
 
-def visible_files(directory: Path, is_wanted: Callable[[str], object]) -> list[tuple[Path, str]]:
+def visible_files(
+    directory: Path, is_wanted: Callable[[str], object], others: list[str] | None = None
+) -> list[tuple[Path, str]]:
     """Returns (path, name) of the regular files below a directory, in the order of their names relative to it.
 
     Links to directories are not followed. Directories that cannot be read are left out, and so are hidden files and
     directories, which other programs make: `.ipynb_checkpoints`, `._a.txt`, `~$a.txt`, `__MACOSX`. `is_wanted` tells
-    from the last part of a file's path whether it is wanted.
+    from the last part of a file's path whether it is wanted; if not, this part is added to `others`.
     """
-    files = [
-        (Path(folder, name), spelled(Path(folder, name).relative_to(directory).as_posix()))
-        for folder, _, names in os.walk(directory)
-        for name in names
-        if is_wanted(name) and Path(folder, name).is_file()
-    ]
-    return sorted((file for file in files if not _HIDDEN.search(file[1])), key=lambda file: file[1])
+    files = []
+    for folder, inside, names in os.walk(directory):
+        inside[:] = (name for name in inside if not _HIDDEN.search(f"{name}/"))
+        for name in (name for name in names if not _HIDDEN.search(name)):
+            if not is_wanted(name) and others is not None:
+                others.append(name)
+            elif is_wanted(name) and (path := Path(folder, name)).is_file():
+                files.append((path, spelled(path.relative_to(directory).as_posix())))
+    return sorted(files, key=lambda file: file[1])
 
 
 def check_regular(directory: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from common.errors import UserError
 from common.files.atomic import replacing
 from common.files.places import check_directory
-from common.text import quantity
+from common.text import printable, quantity
 from pipeline.analysis.comparison import TaskRun, read_run
 from pipeline.checkpoint.run_directory import RESULTS
 from pipeline.data.mixture import names_of
@@ -118,7 +118,7 @@ def _of_fine_tuning(run: TaskRun) -> str:
 
 def _lines(rows: Mapping[str, object]) -> list[str]:
     width = max(24, *(len(name) + 2 for name in rows))
-    return [f"{name:<{width}}{value}" for name, value in rows.items()]
+    return [f"{printable(name):<{width}}{printable(value)}" for name, value in rows.items()]
 
 
 def draw_curves(run: Path, file: Path) -> None:

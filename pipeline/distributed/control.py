@@ -3,7 +3,6 @@
 `ControlGroup` is a gloo group beside the accelerator's group. Its collectives never wait for a device, and need none.
 """
 
-import socket
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -12,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from common.errors import UserError
-from pipeline.distributed.rendezvous import first_mistake
 
 T = TypeVar("T")
 
@@ -62,10 +60,10 @@ class ControlGroup:
 
         Args:
             errors: what `work` may raise on one rank. Anything else is no agreement: it ends the job.
-            failure: makes the exception that all ranks raise, of the message of `first_mistake`.
+            failure: makes the exception that all ranks raise, of the message of the lowest rank that failed.
         """
         result, problem = attempt(work, errors)
-        if first := self.broadcast(first_mistake(self.gather((socket.gethostname(), problem)) or [])):
+        if first := self.broadcast(next(filter(None, self.gather(problem) or []), "")):
             raise failure(first)
         return result  # type: ignore[return-value]
 

@@ -219,27 +219,20 @@ class Rendezvous:
             sys.exit(EXIT_LOST if launcher.max_restarts() else EXIT_MISTAKE)
 
 
-def first_mistake(mistakes: Sequence[tuple[str, str]]) -> str:
-    """The first of the ranks' (host, mistake or ""), with rank and host unless each host has a mistake; or ""."""
-    is_everywhere = len({host for host, _ in mistakes}) == len({host for host, mistake in mistakes if mistake})
-    for rank, (host, mistake) in enumerate(mistakes):
-        if mistake:
-            return mistake if is_everywhere else f"rank {rank} on host {host}: {mistake}"
-    return ""
-
-
 def _first_problem(answers: Sequence[Answer]) -> str:
     """The mistake of the lowest rank that found one, else the first fact that differs from rank 0's, else ""."""
     first = answers[0]
-    if line := first_mistake([(answer.host, answer.problem) for answer in answers]):
-        return line
     for answer in answers:
+        where = f"rank {answer.rank} on host {answer.host}"
+        if answer.problem:
+            is_everywhere = all(other.problem == answer.problem for other in answers)
+            return answer.problem if is_everywhere else f"{where}: {answer.problem}"
         for name, value in first.facts.items():
             # Hosts whose files differ may have facts of other names.
             if (found := answer.facts.get(name, "not known")) != value:
                 return (
-                    f"rank {answer.rank} on host {answer.host}: {name} is {found}, and {value} on host {first.host}; "
-                    "all hosts must see the same files: `python -m pipeline.preflight` shows the difference"
+                    f"{where}: {name} is {found}, and {value} on host {first.host}; all hosts must "
+                    "see the same files: `python -m pipeline.preflight` shows the difference"
                 )
     return ""
 

@@ -1,6 +1,7 @@
 """The training shards of a run: one set, or several with weights; the check of all shards on each host."""
 
 import hashlib
+import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -189,9 +190,8 @@ def _check_set(directory: Path) -> None:
 
     def check(file: ShardFile) -> None:
         if problem := problem_of(directory, file, manifest):
-            raise UserError(
-                f"{directory} is damaged: {problem}; run `python -m data_prep verify {directory}` for the whole list"
-            )
+            remedy = f"run `python -m data_prep verify {directory}` there for the whole list"
+            raise UserError(f"{directory} on host {socket.gethostname()} is damaged: {problem}; {remedy}")
 
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(check, manifest.files))

@@ -251,7 +251,7 @@ class PreTraining(TrainingTask):
         order. Accuracies have 95 % intervals, as if the masked tokens were independent.
 
         `mlm_unigram_entropy` is the MLM loss, in nats, of a model that knows only the frequency of each token, and
-        `mlm_below_unigram` how far below it is, from 0 to 1. Up to 0.1 needs no context: so many tokens are shown.
+        `mlm_below_unigram` how far below it is, from 0 to 1. Up to 0.1 needs no context: a tenth of them is shown.
         """
         totals, frequencies = self._pass(engine, collator, limit, wrap)
         metrics, unigram = self.summarise(totals), entropy(frequencies)

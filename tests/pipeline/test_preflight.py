@@ -101,10 +101,10 @@ def test_the_variables_here_win_over_those_at_home(tmp_path: Path) -> None:
     home, here = tmp_path / "home", tmp_path / "here"
     for directory in (home, here):
         directory.mkdir()
-    (home / ".deepspeed_env").write_text("A=1\nB=b=c\n")
-    (here / ".deepspeed_env").write_text("A= 2 \n")
-    assert read_environment(home, here) == {"A": "2", "B": "b=c"}
-    for line in ("", "# comment", "# NCCL_DEBUG=INFO", "A =1", "A", "A=\x1b[2J"):
+    (home / ".deepspeed_env").write_text("A=1\nB=b=c\nexport C=\n")
+    (here / ".deepspeed_env").write_text(" A = 2 \n")
+    assert read_environment(home, here) == {"A": "2", "B": "b=c", "C": ""}
+    for line in ("", "# comment", "# NCCL_DEBUG=INFO", "A", "A B=1", "Ä=1", "A=\x1b[2J"):
         (here / ".deepspeed_env").write_text(f"A=1\n{line}\n")
         with pytest.raises(UserError, match=r"line 2: .* is not NAME=value"):
             read_environment(home, here)

@@ -62,12 +62,13 @@ HIDDEN = [
 def test_no_source_reads_hidden_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor files of other kinds, of which it says how many there are."""
     root = tmp_path / ".corpus"  # what the user names may be hidden
-    for name in ("a.txt", "a.jsonl", *HIDDEN):
+    for name in ("a.txt", "a.jsonl", "b/\x1b[2J.jsonl.7z", *HIDDEN):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('{"text": "It is told."}' if "jsonl" in name else "It is told.")
     assert [file["name"] for file in Books([root], 1 << 20).inputs] == ["a.txt"]
-    assert capsys.readouterr().out == f"extract: other files in {root} are not read (1, such as a.jsonl)\n"
+    said = f"extract: other files in {root} are not read (2, such as \\x1b[2J.jsonl.7z)\n"
+    assert capsys.readouterr().out == said
     assert [file["name"] for file in Records([root], Fields(), 1 << 20).inputs] == ["a.jsonl"]
     with pytest.raises(UserError, match=r"holds no MediaWiki export"):
         Wikipedia([root], 1 << 20)

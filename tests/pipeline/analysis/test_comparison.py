@@ -181,9 +181,11 @@ def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path, capsys):
     figures = {"median": {"dev": {"accuracy": 0.65}}, "spread": {"dev": {"accuracy": [0.6, 0.7]}}, "seeds": [{}, {}]}
     several = made_runs.finetuning(tmp_path / "several", "rte", "runs/base", None, **figures)
     assert "0.65 (0.6 to 0.7)\n" in summarise(several, several)
-    made_runs.finetuning(tmp_path / "red", "rte", "runs/\x1b[31mred", {"dev": {"accuracy": 0.65}})
+    made_runs.finetuning(tmp_path / "red", "rte", "runs/\x1b[31mred\nrun", {"dev": {"accuracy": 0.65}})
     assert evaluate.main(["summary", "--run", str(tmp_path / "red")]) == 0
-    assert "initial weights         runs/\\x1b[31mred\n" in capsys.readouterr().out, "what moves a terminal is escaped"
+    assert "initial weights         runs/\\x1b[31mred\\nrun\n" in capsys.readouterr().out, (
+        "what moves a terminal is escaped"
+    )
 
 
 def test_the_curves_are_the_records(tmp_path):

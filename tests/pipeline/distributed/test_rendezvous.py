@@ -126,6 +126,7 @@ def status_of(ended: "Future[str]") -> object:
         ({}, {"mistake": "no data\x1b[2J"}, "error: rank 1 on host b: no data\\x1b[2J\n"),
         ({"mistake": "no data"}, {}, "error: rank 0 on host a: no data\n"),
         ({"mistake": "no data"}, {"mistake": "no data"}, "error: no data\n"),
+        ({"mistake": "no data"}, {"mistake": "no disk"}, "error: rank 0 on host a: no data\n"),
         ({}, {"fact": "8"}, "error: rank 1 on host b: the number is 8, and 7 on host a; all hosts must see"),
     ],
 )

@@ -202,7 +202,8 @@ def test_a_flipped_bit_on_one_rank_of_two_ends_the_run_at_the_save_and_one_of_th
     commands.append([str(damaged) if word == str(corpus.train) else word for word in commands[0]])
     *ends, refused = processes.run(2, run_flipped, commands, 4, scratch=tmp_path)
     assert (refused.status, refused.stderr.count("\n")) == (2, 1)
-    assert f"{damaged} is damaged: the content of {shard} has changed" in refused.stderr
+    where = f"{damaged} on host {socket.gethostname()}"
+    assert f"{where} is damaged: the content of {shard} has changed" in refused.stderr
     host = socket.gethostname()
     for run, end in zip(runs, ends, strict=True):
         assert end.status == EXIT_LOST
