@@ -102,6 +102,5 @@ def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> lis
     if not (files := visible_files(path, is_wanted, others)):
         raise UserError(f"{path} holds no {kind}; check --input and --source")
     if others:
-        example = f"{len(others):,}, such as {min(others)}"
-        print(printable(f"extract: other files in {path} are not read ({example})"), flush=True)
+        print(printable(f"extract: other files in {path} are not read ({len(others):,}, such as {min(others)})"))
     return files

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from pipeline.training.metrics_file import parts_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_DISTANCE = re.compile(r"loss$|distil_")  # from the teacher
 _OF_HELD_OUT = ("mlm_loss", "mlm_unigram_entropy", "mlm_accuracy", "predictions")
 """What each held-out set has, whatever the objective."""
 SIZE, DOTS_PER_INCH = (10, 4), 100
@@ -66,6 +68,9 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
     newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
     for name, metrics in parts_of(newest, names_of_held_out(settings)).items():
+        if settings.distilled is not None:
+            rows |= {f"{name or 'held-out'} {key}": f"{metrics[key]:.4f}" for key in metrics if _DISTANCE.match(key)}
+            continue
         metrics_file.check_numbers(directory, metrics, _OF_HELD_OUT)
         rows |= _of_held_out(name or "held-out", metrics, settings.objective)
     rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.engine.precision}"
@@ -89,7 +94,7 @@ def _of_held_out(name: str, metrics: Mapping[str, float], objective: str) -> dic
         f"{name} MLM loss": f"{loss:.3f} nats, {distance} the unigram entropy {entropy:.3f}",
         f"{name} MLM accuracy": f"{100 * metrics['mlm_accuracy']:.1f} % of {metrics['predictions']:,.0f} tokens",
     }
-    for task in (objective, "nsp" if objective == "sop" else "sop"):  # both, as in Table 5 of the paper
+    for task in sorted(("nsp", "sop"), key=lambda task: task != objective):  # both, as in Table 5 of the paper
         value, low, high = (100 * metrics.get(f"{task}_accuracy{end}", math.nan) for end in ("", "_low", "_high"))
         if not math.isnan(value):
             pairs = metrics.get("pairs", math.nan)
@@ -145,8 +150,8 @@ def curves_of(run: Path) -> "Figure":
     matplotlib.use("agg")
     settings = read_settings(run)
     training, evaluations = (metrics_file.read_records(run, split) for split in ("train", "eval"))
-    if not isinstance(settings, PretrainSettings) or not training:
-        raise UserError(f"{run} has no curves: it is no pre-training run, or has logged no step")
+    if not isinstance(settings, PretrainSettings) or settings.distilled is not None or not training:
+        raise UserError(f"{run} has no curves: it has no MLM loss, or has logged no step; see TensorBoard")
     figure = Figure(figsize=SIZE, layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     losses.plot(*_points(training, "mlm_loss"), label="training")

@@ -47,11 +47,6 @@ def set_learning_rate(engine: DeepSpeedEngine, rate: float) -> None:
         group["lr"] = rate
 
 
-def gradient_norm(engine: DeepSpeedEngine) -> float:
-    """The norm of the last step's gradients over all ranks, before clipping; 0 before the first step."""
-    return float(engine.get_global_grad_norm() or 0.0)
-
-
 def trust_ratios(engine: DeepSpeedEngine) -> dict[str, float] | None:
     """The trust ratio of each scaled tensor in the last step, by name; None for optimizers other than `Lamb`."""
     optimizer = engine.basic_optimizer

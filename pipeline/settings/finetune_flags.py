@@ -180,14 +180,8 @@ def parser() -> Parser:
 
 def seed_directories(output: Path, file: str) -> list[Path]:
     """The directories of a run's seeds that have `file`, ordered by the seed."""
-    found = (
-        path.parent for path in output.glob(f"seed-*/{file}") if path.parent.name.removeprefix("seed-").isdecimal()
-    )
+    found = (path.parent for path in output.glob(f"seed-*/{file}") if path.parent.name[5:].isdecimal())
     return sorted(found, key=lambda path: (len(path.name), path.name))
-
-
-def _written(path: Path) -> int:
-    return path.stat().st_mtime_ns
 
 
 def parse(words: Sequence[str]) -> FinetuneFlags:
@@ -199,7 +193,8 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
     if declare.value_in(words, "--task") is None and (output := declare.value_in(words, "--output")) is not None:
         place, name = Path(output), "config.yaml"
         if begun := [place] if (place / name).exists() else seed_directories(place, name):
-            words = declare.with_file(FinetuneFlags, words, max((run / name for run in begun), key=_written))
+            newest = max((run / name for run in begun), key=lambda path: path.stat().st_mtime_ns)
+            words = declare.with_file(FinetuneFlags, words, newest)
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
     if flags.steps is not None and flags.epochs is not None:
         raise UserError("--steps and --epochs, of the command or its config.yaml, both say how long to train; drop one")

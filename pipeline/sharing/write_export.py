@@ -46,6 +46,7 @@ CARD = "README.md"
 TEMPLATE = Path(__file__).with_name("card_template.md")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
 _FIGURE = re.compile(r"(.*/)?((mlm|sop|nsp)_(loss|unigram_entropy|accuracy(_low|_high)?)|distil_\w+)")
+_TAGS = ("fill-mask", "feature-extraction")  # of a model without a task, and of a student
 _PIPELINE = """from transformers import pipeline
 
 predict = pipeline("{tag}", model=".")
@@ -134,12 +135,14 @@ def _model_card(
         metrics_file.check_numbers(run, trained[-1], ("seconds", "tokens"))
     corpora = () if pretraining is None else pretraining.corpora
     recorded = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
+    # The masked-token head of a student begins at random if its teacher has none, and is not trained.
+    is_student = isinstance(settings, PretrainSettings) and settings.distilled is not None
     fields = ModelCardData(
         license=license,
         license_name="unknown" if license == "other" else None,
         language=list(languages or dict.fromkeys(filter(None, recorded))) or None,
         library_name="transformers" if in_layout else None,
-        pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
+        pipeline_tag=(task.kind.pipeline_tag if task else _TAGS[is_student]) if in_layout else None,
         tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
         datasets=[settings.data_place] if isinstance(settings, FinetuneSettings) and settings.data_on_hub else None,
     )
@@ -148,7 +151,7 @@ def _model_card(
         template_path=str(TEMPLATE),
         name=name,
         version=__version__,
-        usage=_usage(task, in_layout),
+        usage=_usage(task, in_layout, is_student),
         is_bert=is_bert,
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -179,8 +182,10 @@ def plain(value: object) -> str:
     return _SPECIAL.sub(lambda mark: "\\" + mark[0], text)
 
 
-def _usage(task: Task | None, in_layout: bool) -> str:
+def _usage(task: Task | None, in_layout: bool, is_student: bool) -> str:
     """Python that opens the model and uses it once: with a pipeline of `transformers`, or with this project."""
+    if is_student:
+        return _OURS.format(call='embed(["A text.", "Another one."])')
     if task is None:
         return _PIPELINE.format(tag="fill-mask", given='"This is the [MASK] of the text."')
     row, given = task.kind.example_row(task), task.kind.pipeline_input

@@ -101,7 +101,7 @@ class StepMetrics:
         record |= {
             "samples": run.settings.samples_after(state.step),
             "tokens": state.tokens,
-            "grad_norm": engine_state.gradient_norm(engine),
+            "grad_norm": float(engine.get_global_grad_norm() or 0.0),  # before clipping
             "loss_scale": zero_layout.loss_scale(engine),
             "overflow_steps": int(engine.skipped_steps),
             **self._throughput.metrics(tokens, rows, run.clock.lap()),

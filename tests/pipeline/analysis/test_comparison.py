@@ -12,6 +12,7 @@ from common.intervals import wilson_interval
 from pipeline import evaluate
 from pipeline.analysis import comparison
 from pipeline.analysis.summary import curves_of, draw_curves, summarise, sustained_speed
+from pipeline.settings.run_settings import Distilled
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 from pipeline.training.metrics_file import read_records
@@ -149,6 +150,28 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["held-out SOP accuracy"] == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
     assert shown["training speed"] == "50 tokens/s in fp16"
     assert shown["time"] == "60 s on 1 rank"
+
+
+def test_a_distillation_and_a_run_without_sentences_have_a_table(tmp_path):
+    distances = {"loss": 0.5, "distil_states": 0.25, "tokens": 7}
+    of_words = {name: value for name, value in evaluation(10).items() if name[:3] not in ("sop", "nsp")}
+    for name, record, found, expected in (
+        ("student", {"distilled": Distilled("", {})}, distances, {"held-out distil_states": "0.2500"}),
+        ("mlm", {"objective": "mlm"}, of_words, {"held-out MLM accuracy": "10.0 % of 900 tokens"}),
+    ):
+        settings = dataclasses.replace(RECORD, **record)
+        write(tmp_path / name, settings)
+        log, _ = open_log(tmp_path / name, 0, settings)
+        for step in (10, 20):
+            log.log(step, training(step))
+        log.log(20, found, "eval")
+        log.on_end()
+        lines = [line for line in summarise(tmp_path / name, tmp_path / "export").splitlines() if "held-out" in line]
+        shown = {line[:24].strip(): line[24:] for line in lines}
+        assert expected.items() <= shown.items()
+    assert len(shown) == 2, "no row of sentences"
+    with pytest.raises(UserError, match="has no curves: it has no MLM loss"):
+        curves_of(tmp_path / "student")
 
 
 def test_each_held_out_set_has_rows_and_a_curve(tmp_path):

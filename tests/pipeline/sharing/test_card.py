@@ -115,6 +115,9 @@ def test_a_branch_and_a_student_say_where_they_come_from(corpus, tmp_path):
     assert (recipe["teacher"], recipe["loss"]) == ("bert", "relations: 1")
     assert not {"objective", "masking"} & recipe.keys()
     assert ["distil\\_relations", "0.25"] in rows_of(card, "Evaluation")
+    assert "pipeline_tag: feature-extraction\n" in card, "its masked-token head may be random"
+    assert 'albert.load(".").embed(' in card
+    assert "fill-mask" not in card
     assert "`distil_` names a distance from its teacher" in card
     runs.pretraining(tmp_path / "old", corpus.vocabulary, recorded={"distilled": distilled})  # named no teacher
     assert "teacher" not in dict(rows_of(exported(tmp_path, "old", tmp_path / "c"), "Recipe"))
