@@ -170,12 +170,13 @@ def _make_run(flags: RunFlags, task: TrainingTask, control: ControlGroup) -> tup
         assert saved is not None
         saved |= {"seconds": 0.0, "finished": False}  # the hours of this run are its own
     state = TrainState() if saved is None else _state_of(saved, settings)
-
-    def write_settings() -> None:
-        run_directory.write_settings_and_vocabulary(settings, declare.to_yaml(flags), task.vocabulary)
-
+    if settings.branch is not None and state.step == settings.branch.step and state.meter is not None:
+        names = task.sums_kind._fields  # of the last steps of the other run, which has not logged them
+        of_other = dict(zip(names, state.meter)) if len(names) == len(state.meter) else {}
+        state.tokens, state.meter = state.tokens + int(of_other.get("tokens", 0)), None
+    yaml, write = declare.to_yaml(flags), run_directory.write_settings_and_vocabulary
     # After the load: a run that cannot be resumed stays as it is.
-    control.on_rank_0(write_settings, (OSError,), cannot_begin)
+    control.on_rank_0(lambda: write(settings, yaml, task.vocabulary), (OSError,), cannot_begin)
     hosts = control.gather(socket.gethostname()) or ()
     return TrainingRun(settings, control, engine, state, description, hosts, Clock(state.seconds)), new_tensors
 

@@ -76,6 +76,20 @@ def test_a_branch_trains_as_a_run_that_had_its_schedule_from_the_start(trained):
     assert record["branch"] == {"run": str((folder / "constant").resolve()), "step": step_of(checkpoint), "shift": 0}
 
 
+def test_the_first_line_of_a_branch_has_its_own_steps_only_and_the_loss_may_be_another(trained, corpus):
+    folder, train = trained
+    train("unlogged", 0, "--log-interval", "100", "--keep-at", "2900")
+    tag = next(t for t in tags(folder / "unlogged" / "checkpoints") if step_of(t) < 9)
+    train("own_line", 3, "--branch", str(tag))
+    teacher = trained_models.export(folder / "teacher", corpus.vocabulary, max_position_embeddings=128)
+    train("from_teacher", 3, "--branch", str(tag), "--teacher", str(teacher))
+    whole, (branch, *_) = outcome(folder / "constant")[0], outcome(folder / "own_line")[0][1:]
+    same = next(record for record in whole if record["step"] == branch["step"] and record["split"] == "train")
+    assert {name: branch[name] for name in ("tokens", "predictions", "pairs")} == {
+        name: same[name] for name in ("tokens", "predictions", "pairs")
+    }
+
+
 def test_a_branch_with_another_batch_reads_the_rows_that_follow(trained, words):
     folder, _ = trained
     batch = CONFIG["train_batch_size"]
