@@ -1,3 +1,4 @@
+# make environment the packages in .venv
 # make demo        from nothing to a pre-trained, evaluated and exported model
 # make study DATA_ROOT=DIR   from your own text to a model that scores, and a page: three hours on two cores, ten
 #                              minutes on a GPU, or STUDY_MINUTES=N (docs/experiments.md)

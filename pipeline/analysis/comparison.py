@@ -55,14 +55,6 @@ def read_run(directory: Path) -> TaskRun:
     return TaskRun(directory, task_of(results.task, results.own_task, directory / RESULTS), results)
 
 
-def member_directories(run: Path) -> list[Path]:
-    """The directories of `run` that hold logits: itself, or one for each seed. Raises UserError if there are none."""
-    members = [run] if (run / "logits").is_dir() else seed_directories(run, "logits")
-    if not members:
-        raise UserError(f"{run} holds no logits; name an --output of pipeline.finetune that has ended")
-    return members
-
-
 def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     """The predictions of each split of one run, by name. Raises UserError for a file that is damaged."""
     found = {}
@@ -111,27 +103,28 @@ def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
     """A table of every labelled split of the runs below directories, beside the same model from random weights.
 
     Of several seeds the first one is compared. The interval of the gain is in percentage points. Raises UserError: a
-    run has no logits, `random` has no run from random weights, the two runs of a task hold different examples, or no
+    file is damaged, `random` has no run from random weights, the two runs of a task hold different examples, or no
     example has a label.
     """
     untrained: dict[str, Mapping[str, Any]] = {}
     for run in (run for run in find_runs(random) if run.results.random_weights):
-        untrained.setdefault(_subject(run), _first_predictions(run))
+        untrained.setdefault(_task_and_model(run), _first_predictions(run))
     if random and not untrained:
         raise UserError("--random: no run there is from random weights; make one with finetune --random-weights")
-    rows = [row for run in find_runs(runs) for row in _rows(run, untrained.get(_subject(run), {}))]
+    rows = [row for run in find_runs(runs) for row in _rows(run, untrained.get(_task_and_model(run), {}))]
     if not rows:
         raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")
     return markdown_table(TITLES, rows, "llllrlrrrrl")
 
 
-def _subject(run: TaskRun) -> str:
-    """What two runs must have in common to be compared: the task and the model's configuration."""
-    return f"{run.task.name} {json.dumps(run.results.model, sort_keys=True)}"
+def _task_and_model(run: TaskRun) -> str:
+    return json.dumps([run.task.name, run.results.own_task, run.results.model], sort_keys=True, default=vars)
 
 
 def _first_predictions(run: TaskRun) -> Mapping[str, Any]:
-    return read_predictions(member_directories(run.directory)[0], run.task)
+    """The predictions of each split of a run, or of its first seed; none if it had neither a dev nor a test set."""
+    places = [run.directory, *seed_directories(run.directory, "logits")]
+    return next((read_predictions(place, run.task) for place in places if (place / "logits").is_dir()), {})
 
 
 def _rows(run: TaskRun, untrained: Mapping[str, Any]) -> Iterator[list[object]]:

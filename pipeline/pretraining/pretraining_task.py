@@ -267,6 +267,8 @@ class PreTraining(TrainingTask):
                 if sums.sentence_count:
                     metrics |= sentence_metrics(sums, name)
                     metrics |= _interval(name, sums.sentence_correct, sums.sentence_count)
+        if describe_missing_labels([collator.shards.manifest.counts], "nsp"):  # one document, so each label is 0
+            metrics = {name: value for name, value in metrics.items() if not name.startswith("nsp_")}
         return metrics
 
     def _pass(

@@ -67,6 +67,7 @@ def test_a_run_is_compared_with_random_weights_of_its_own_model(tmp_path, capsys
         made_runs.logits(run, "dev", right, 200 - right, seed=right)
     ((*_, random, _, _, _),) = compared(tmp_path, capsys, "tuned", "a", "b")
     assert random.startswith("70.0 ")
+    made_runs.finetuning(tmp_path / "tuned" / "without_dev", "sst2", "x", {})  # left out
     ((*_, random, _, _, verdict),) = compared(tmp_path, capsys, "tuned", "a")
     assert (random, verdict) == ("not run", "random weights not run")
 
@@ -114,15 +115,16 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named_and_they_are_
     assert summary.results.scores == {"dev": {"accuracy": 0.5}}
     assert [run.directory for run in comparison.find_runs([many / "seed-0"])] == [many / "seed-0"]
     for seed in (9, 10):
-        (many / f"seed-{seed}" / "logits").mkdir(parents=True)
-    assert [path.name for path in comparison.member_directories(many)] == ["seed-9", "seed-10"]
+        (many / f"seed-{seed}").mkdir()
+        made_runs.logits(many / f"seed-{seed}", "dev", seed, 1)
+    assert len(comparison._first_predictions(summary)["dev"]) == 10, "of the first seed by number, not by name"
 
 
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
         ("compare", ["--runs", "{tmp}/bad"], "results.json"),
-        ("compare", ["--runs", "{tmp}/plain"], "holds no logits"),
+        ("compare", ["--runs", "{tmp}/plain"], "none of the runs has predictions of labelled examples"),
         ("compare", ["--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
         (
             "compare",

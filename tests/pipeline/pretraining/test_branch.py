@@ -20,7 +20,7 @@ from pipeline.pretraining.lengths import EarlierStart, length_of, paper_steps, s
 from pipeline.pretraining.pretraining_task import PreTraining
 from tests.data_prep.corpora import make_sentences
 from tests.docs.pages import REPOSITORY, blocks_of
-from tests.pipeline.conftest import run
+from tests.pipeline.conftest import data_prep, run
 from tests.pipeline.outcome import differences, outcome
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.pretraining.command_lines import CONFIG, line, resolve
@@ -37,14 +37,14 @@ def trained(corpus, tmp_path_factory):
     """A folder with two runs, at a constant rate and one that falls from step 6 on; and how to start more."""
     folder = tmp_path_factory.mktemp("branch")
 
-    def train(name, decay_steps, *more, steps=9, status=0, save_interval=4):
+    def train(name, decay_steps, *more, steps=9, status=0, save_interval=4, held_out=()):
         config = folder / f"{name}.json"
         falling = {"warmup_num_steps": 2, "decay_num_steps": decay_steps}  # in its last steps
         scheduler = {"type": "WarmupStableDecay", "params": falling}
         config.write_text(json.dumps(CONFIG | {"scheduler": scheduler}))
         words = {
             "--model": "albert-tiny", "--model-args": SMALL, "--data": str(corpus.train), "--steps": str(steps),
-            "--eval-data": str(corpus.held_out), "--eval-batches": "1", "--eval-interval": "100",
+            "--eval-data": (str(corpus.held_out), *held_out), "--eval-batches": "1", "--eval-interval": "100",
             "--save-interval": str(save_interval), "--log-interval": "1", "--keep-checkpoints": "1",
             "--deepspeed_config": str(config), "--output": str(folder / name),
         }  # fmt: skip
@@ -88,6 +88,19 @@ def test_the_first_line_of_a_branch_has_its_own_steps_only_and_the_loss_may_be_a
     assert {name: branch[name] for name in ("tokens", "predictions", "pairs")} == {
         name: same[name] for name in ("tokens", "predictions", "pairs")
     }
+
+
+def test_one_held_out_document_gives_no_accuracy_of_nsp(trained, corpus, tmp_path):
+    """There is no other document that a second segment could come from, so each label would be 0."""
+    folder, train = trained
+    (tmp_path / "one.txt").write_text(" ".join(make_sentences(200, seed=5)))
+    data_prep("extract", "--source", "text", "--input", tmp_path / "one.txt", "--out", tmp_path / "one")
+    words = ("--vocab", corpus.vocabulary, "--max-seq-length", "64", "--out", tmp_path / "shards")
+    data_prep("shards", "--documents", tmp_path / "one", *words)
+    train("one_document", 3, held_out=[str(tmp_path / "shards")])
+    *_, record = (record for record in outcome(folder / "one_document")[0] if record["split"] == "eval")
+    scored = {name for name in record if name.endswith("p_accuracy")}
+    assert scored == {"sop_accuracy", "nsp_accuracy", "shards/sop_accuracy"}
 
 
 def test_a_branch_with_another_batch_reads_the_rows_that_follow(trained, words):
