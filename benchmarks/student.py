@@ -145,8 +145,7 @@ def similarity(predictor: Predictor, pairs: Sequence[tuple[str, str]]) -> np.nda
 
 def measure(name: str, directory: Path, data_root: Path | None, layers: int | None = None) -> dict[str, Any]:
     """Parameters, size, sentences a second, and the correlation on STS-B's dev set, of a model or of some layers."""
-    predictor = open_predictor(directory)
-    config = predictor.model.config
+    config = (predictor := open_predictor(directory)).model.config
     if layers is not None:
         encoder: Any = getattr(predictor.model, "albert", predictor.model).encoder
         encoder.indices = encoder.indices[:layers]

@@ -261,14 +261,18 @@ class Predictor:
 
 
 def _list(texts: Sequence[Any], kinds: tuple[type, ...] = (str,)) -> list[Any]:
-    """The texts. Raises UserError unless each is of one of these types."""
+    """The texts; half an emoji in them becomes U+FFFD. Raises UserError unless each is of one of these types."""
     if isinstance(texts, str | Mapping):
         raise UserError("give a list of texts, also for one text")
     texts = list(texts)  # of a generator, too
     for text in texts:
         if not isinstance(text, kinds):
             raise UserError(f"{text!r:.60} is no text; give a list of texts")
-    return texts
+    return [_whole(text) if isinstance(text, str) else text for text in texts]
+
+
+def _whole(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:

@@ -38,6 +38,7 @@ def test_wrong_arguments_are_one_line(corpus, tmp_path):
     for texts in ([3], [None], "one", {"text": "a"}):
         with pytest.raises(albert.UserError, match="list of texts"):
             model.embed(texts)
+    assert (model.embed(["half \ud83d"]) == model.embed(["half \ufffd"])).all(), "of an emoji, as JSON can have it"
     with pytest.raises(albert.UserError, match="top_k is 0; give at least 1"):
         model.fill_mask(["a [MASK]"], top_k=0)
 
