@@ -60,9 +60,7 @@ def parser() -> Parser:
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)
     p.add_argument("--batch-size", type=positive, metavar="N", help="examples of a batch (default: 32)")
-    p.add_argument(
-        "--embed", action="store_true", help="write the embedding of each text (default: mean of its tokens)"
-    )
+    p.add_argument("--embed", action="store_true", help="write each text's embedding (default: mean of its tokens)")
     p.add_argument("--mask", nargs="+", metavar="TEXT", help="texts with [MASK], for a pre-training run")
     p.add_argument("--top-k", type=positive, metavar="K", help="pieces for each mask (default: 5)")
     return p

@@ -41,9 +41,7 @@ def parser() -> Parser:
     p = Parser(prog="python -m pipeline.show", description="Prints rows as training reads them.")
     show_rows.add_row_arguments(p)
     p.add_argument("--epoch", type=natural, default=0, metavar="N", help="epoch whose masks and swaps are shown (0)")
-    p.add_argument(
-        "--seed", type=natural, default=0, metavar="N", help="seed of the run, whose first --data this is (0)"
-    )
+    p.add_argument("--seed", type=natural, default=0, metavar="N", help="of the run, whose first --data this is (0)")
     p.add_argument("--objective", choices=tuple(LABEL_NAMES), default="sop", help="sentence loss (sop)")
     declare.add_flags(p, MaskingFlags)
     return p

@@ -6,6 +6,7 @@ A directory of documents holds `train-00000.parquet`, ... and, if a part was hel
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -124,11 +125,21 @@ def split_of(document_id: str, held_out: float, validation: float = 0.0) -> str:
 
     held_out: fraction that results are reported on. validation: fraction that settings are chosen with.
     """
-    digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
-    place = int.from_bytes(digest, "big") / 2.0**64
+    place = _place_of(document_id)
     if place < held_out:
         return HELD_OUT
     return VALIDATION if place < held_out + validation else TRAIN
+
+
+def _place_of(document_id: str) -> float:
+    digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2.0**64
+
+
+def least_fraction(directory: Path, manifest: DocumentsManifest) -> float:
+    """Returns the least fraction, to 0.001, that would hold out one of the documents, if none is held out."""
+    tables = (pq.read_table(path, columns=["id"]) for path in list_parts(directory, manifest, TRAIN))
+    return math.floor(1 + 1000 * min(_place_of(one) for table in tables for one in table["id"].to_pylist())) / 1000
 
 
 def splits_of(options: Mapping[str, Any]) -> list[str]:

@@ -158,7 +158,8 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
         for split in (HELD_OUT, VALIDATION):
             if split in manifest.counts and not manifest.counts[split].documents:
                 none = f"--{split.replace('_', '-')} {manifest.options[split]} holds out none of these documents"
-                print(f"warning: {none}; to hold out some, extract into another --out with a larger fraction")
+                least = documents.least_fraction(out, manifest) if split == HELD_OUT else "a larger fraction"
+                print(f"warning: {none}; to hold out some, extract into another --out with {least} or more")
 
     ranks.on_root(finish)
 

@@ -63,9 +63,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
     max_query_length: int | None = flag("SQuAD: tokens of the longest question (default: 64)", None, positive)
     max_answer_length: int | None = flag("SQuAD: tokens of the longest answer (default: 30)", None, positive)
 
-    train_file: Path | None = flag(
-        f"the examples to train on; {_ENDINGS}", None, Path, metavar="FILE", group="own files"
-    )
+    train_file: Path | None = flag(f"examples to train on; {_ENDINGS}", None, Path, metavar="FILE", group="own files")
     dev_file: Path | None = flag("the examples to choose the best step by", None, Path, metavar="FILE")
     test_file: Path | None = flag("the examples to predict", None, Path, metavar="FILE")
     label_column: str | None = flag(f"the label (default: {_default_columns('label')})", None, metavar="NAME")
@@ -73,9 +71,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         "multi-label: what the labels are called, if each text has a 0 or 1 for each", (), metavar="NAME"
     )
     subset: str | None = flag("the subset of a data set on the hub", None, metavar="NAME")
-    task_name: str | None = flag(
-        "the task's name in results and exports (default: that of --task)", None, metavar="NAME"
-    )
+    task_name: str | None = flag("its name in results and exports (default: that of --task)", None, metavar="NAME")
 
     deepspeed_config: Path | None = flag(
         "DeepSpeed's JSON (default: made of Table 14)", None, name="--deepspeed_config", metavar="JSON", group="run"

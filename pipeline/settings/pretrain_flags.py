@@ -102,9 +102,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
         metavar="JSON",
         group="run",
     )
-    steps: int | None = flag(
-        "optimizer steps of the run (default: the paper's 125,000 at a batch of 4096)", None, positive
-    )
+    steps: int | None = flag("steps of the run (default: the paper's 125,000 at a batch of 4096)", None, positive)
     warmup_steps: int | None = flag("steps of warm-up (default: the JSON's, or 2.5 % of the steps)", None, natural)
 
     log_interval: int = flag(
@@ -115,9 +113,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
         "evaluate on the rows of N batches of each held-out directory (default: all)", None, positive, fixed=True
     )
     save_interval: int = flag("steps from one checkpoint to the next", 5000, positive)
-    kept_checkpoints: int = flag(
-        "keep the newest N checkpoints, and the best one", 5, positive, name="--keep-checkpoints"
-    )
+    kept_checkpoints: int = flag("keep the newest N checkpoints, and the best", 5, positive, name="--keep-checkpoints")
 
     keep_at: tuple[int, ...] = flag(
         "save a checkpoint after about this many tokens, such as 10M, and never delete it; those before --branch count",

@@ -11,7 +11,7 @@ import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.corpus.documents import SPLITS, read_manifest
+from data_prep.corpus.documents import SPLITS, read_manifest, split_of
 from tests.data_prep import corpora
 from tests.data_prep.corpus.test_dedup import interrupted
 from tests.data_prep.foreign_pages import WIKIS, export
@@ -116,3 +116,7 @@ def test_none_held_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
     for warning, flag in zip(warnings, ("--held-out 0.001", "--validation 0.002"), strict=True):
         assert f"{flag} holds out none of these documents; " in warning
+    fraction = float(warnings[0].removesuffix(" or more").rpartition(" ")[2])
+    assert split_of("a.txt", fraction - 0.001) == "train"
+    run("books", [tmp_path / "a.txt"], tmp_path / "enough", "--held-out", str(fraction))
+    assert " documents (1 held out)" in capsys.readouterr().out
