@@ -8,7 +8,7 @@
     python -m data_prep stats DIR
     python -m data_prep show DIR [-n 3]
 
-Each job can run on several cores or hosts:
+extract, vocab, shards and verify can run on several cores or hosts:
 
     mpirun -n 8 python -m data_prep shards --documents DIR... --vocab FILE.model --out DIR
     srun --mpi=pmix --ntasks=64 python -m data_prep shards ...

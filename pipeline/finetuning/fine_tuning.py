@@ -299,9 +299,9 @@ def _how_to_predict(run: Path) -> str:
 
 
 def _remove_others(task: Task, splits: Collection[str], output: Path) -> None:
-    """Removes the predictions of splits that only an earlier command had."""
+    """Removes the predictions of splits that only an earlier command had, and no file that a person added."""
     for old in output.glob(f"logits/*{task.kind.ending}"):
-        if old.stem not in splits:
+        if old.stem not in splits and old.stem.partition("_")[0] in ("dev", "test", "diagnostic"):
             old.unlink()
             (output / "submission" / f"{old.stem}.jsonl").unlink(missing_ok=True)
 

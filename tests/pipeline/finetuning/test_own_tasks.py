@@ -14,8 +14,10 @@ import transformers
 from pipeline import evaluate, predict
 from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint.initial_weights import task_of_run
+from pipeline.finetuning import fine_tuning
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.registry import TASKS
 from tests.docs.pages import commands_of, module_command
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.finetuning.finetune_runs import results
@@ -148,6 +150,14 @@ def test_what_a_later_command_does_not_have_is_gone(place):
         for directory in ("logits", "submission"):
             assert {path.name.partition(".")[0] for path in (again / seed / directory).iterdir()} <= splits
         assert (again / seed / "logits" / "test.npz").exists() is ("test" in splits)
+
+
+def test_predictions_that_a_person_added_stay(tmp_path):
+    (tmp_path / "logits").mkdir()
+    for name in ("dev", "test", "average"):
+        (tmp_path / "logits" / f"{name}.npz").touch()
+    fine_tuning._remove_others(TASKS["sst2"], {"dev"}, tmp_path)
+    assert {path.stem for path in (tmp_path / "logits").iterdir()} == {"dev", "average"}
 
 
 def test_runs_are_compared(place, capsys):
