@@ -148,8 +148,8 @@ def report(flags: PlanFlags, plan: "Plan") -> str:
     if flags.price_per_gpu_hour is not None:
         lines.append(f"cost: {flags.price_per_gpu_hour * hours:,.0f} at {flags.price_per_gpu_hour:g} for a GPU-hour")
     if not plan.fits:
-        remedy = f"a micro-batch of at most {largest}" if largest else "--activation-checkpointing, a smaller model"
-        lines.append(f"warning: {_gb(memory.total)} do not fit into the usable {_gb(plan.usable_memory)}; use {remedy}")
+        use = f"a micro-batch of at most {largest}" if largest else "--activation-checkpointing layer, or another GPU"
+        lines.append(f"warning: {_gb(memory.total)} do not fit into the usable {_gb(plan.usable_memory)}; use {use}")
     if (part := collectives / plan.step_seconds) > NETWORK_BOUND:
         remedy = "use a larger batch, fewer nodes, a faster network or a lower ZeRO stage"
         lines.append(f"warning: {100 * part:.0f} % of a step goes to collectives: network-bound; {remedy}")

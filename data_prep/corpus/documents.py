@@ -138,8 +138,9 @@ def _place_of(document_id: str) -> float:
 
 def least_fraction(directory: Path, manifest: DocumentsManifest) -> float:
     """Returns the least fraction, to 0.001, that would hold out one of the documents, if none is held out."""
-    tables = (pq.read_table(path, columns=["id"]) for path in list_parts(directory, manifest, TRAIN))
-    return math.floor(1 + 1000 * min(_place_of(one) for table in tables for one in table["id"].to_pylist())) / 1000
+    paths = (path for split in manifest.counts for path in list_parts(directory, manifest, split))
+    ids = (one for path in paths for one in pq.read_table(path, columns=["id"])["id"].to_pylist())
+    return min(0.999, math.floor(1 + 1000 * min(map(_place_of, ids))) / 1000)
 
 
 def splits_of(options: Mapping[str, Any]) -> list[str]:

@@ -118,7 +118,8 @@ def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
 
 
 def _task_and_model(run: TaskRun) -> str:
-    return json.dumps([run.task.name, run.results.own_task, run.results.model], sort_keys=True, default=vars)
+    sizes = {key: n for key, n in (run.results.model or {}).items() if key.endswith(("_size", "_layers", "_sharing"))}
+    return json.dumps([run.task.name, run.results.own_task, sizes], sort_keys=True, default=vars)
 
 
 def _first_predictions(run: TaskRun) -> Mapping[str, Any]:

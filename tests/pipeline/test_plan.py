@@ -60,7 +60,7 @@ def test_recomputing_costs_time_and_no_mfu_of_its_own() -> None:
 def test_what_does_not_fit_or_waits_for_the_network_is_said() -> None:
     assert "warning" not in report()
     assert "do not fit into the usable 14.82 GB; use a micro-batch of at most" in report("--gpu", "t4")
-    assert "; use --activation-checkpointing, a smaller model" in report("--gpu", "t4", "--gpu-memory", "1")
+    assert "; use --activation-checkpointing layer, or another GPU" in report("--gpu", "t4", "--gpu-memory", "1")
     assert "network-bound" in report("--nodes", "32", "--network-gbit", "10")
 
 

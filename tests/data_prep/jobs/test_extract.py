@@ -120,3 +120,5 @@ def test_none_held_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert split_of("a.txt", fraction - 0.001) == "train"
     run("books", [tmp_path / "a.txt"], tmp_path / "enough", "--held-out", str(fraction))
     assert " documents (1 held out)" in capsys.readouterr().out
+    run("books", [tmp_path / "a.txt"], tmp_path / "all", "--held-out", "0.001", "--validation", "0.998")
+    assert f"with {fraction} or more" in capsys.readouterr().out, "also if all are documents of validation"

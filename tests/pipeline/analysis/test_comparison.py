@@ -62,7 +62,7 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
 
 def test_a_run_is_compared_with_random_weights_of_its_own_model(tmp_path, capsys):
     for name, width, right in (("a", 64, 120), ("b", 128, 140), ("tuned", 128, 180)):
-        model, is_random = {"hidden_size": width}, name != "tuned"
+        model, is_random = {"hidden_size": width, "hidden_dropout_prob": right / 1000}, name != "tuned"
         run = made_runs.finetuning(tmp_path / name, "sst2", "x", {}, random_weights=is_random, model=model)
         made_runs.logits(run, "dev", right, 200 - right, seed=right)
     ((*_, random, _, _, _),) = compared(tmp_path, capsys, "tuned", "a", "b")
