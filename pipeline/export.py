@@ -1,10 +1,9 @@
-"""Writes models of a run as directories that `transformers` opens, each with a model card.
+"""Writes the model of a run as a directory with a model card, in the layout of `transformers` where it has one.
 
     python -m pipeline.export --run runs/base --out albert-base
     python -m pipeline.export --run runs/base --out albert-base --license apache-2.0 --language en
 
-Exports the newest complete checkpoint of a pre-training run, or the best one of a fine-tuning run. --step chooses
-another. One process is enough, however many ranks trained.
+Exports the newest complete checkpoint of pre-training, or the best one of fine-tuning. --step chooses another.
 """
 
 import sys

@@ -158,8 +158,8 @@ def _extract(ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifes
         for split in (HELD_OUT, VALIDATION):
             if split in manifest.counts and not manifest.counts[split].documents:
                 none = f"--{split.replace('_', '-')} {manifest.options[split]} holds out none of these documents"
-                least = documents.least_fraction(out, manifest) if split == HELD_OUT else "a larger fraction"
-                print(f"warning: {none}; to hold out some, extract into another --out with {least} or more")
+                least = f"{documents.least_fraction(out, manifest)} or more" if split == HELD_OUT else "a larger one"
+                print(f"warning: {none}; to hold out some, extract into another --out with {least}")
 
     ranks.on_root(finish)
 

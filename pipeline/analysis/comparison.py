@@ -108,7 +108,8 @@ def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
     """
     untrained: dict[str, Mapping[str, Any]] = {}
     for run in (run for run in find_runs(random) if run.results.random_weights):
-        untrained.setdefault(_task_and_model(run), _first_predictions(run))
+        if found := _first_predictions(run):
+            untrained.setdefault(_task_and_model(run), found)
     if random and not untrained:
         raise UserError("--random: no run there is from random weights; make one with finetune --random-weights")
     rows = [row for run in find_runs(runs) for row in _rows(run, untrained.get(_task_and_model(run), {}))]

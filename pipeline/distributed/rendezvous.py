@@ -220,7 +220,7 @@ class Rendezvous:
 
 
 def _first_problem(answers: Sequence[Answer]) -> str:
-    """The mistake of the lowest rank that found one, else the first fact that differs from rank 0's, else ""."""
+    """Of the lowest rank that has one: its mistake, or a fact that differs from rank 0's. "" if there is none."""
     first = answers[0]
     for answer in answers:
         where = f"rank {answer.rank} on host {answer.host}"

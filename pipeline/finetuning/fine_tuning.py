@@ -299,11 +299,11 @@ def _how_to_predict(run: Path) -> str:
 
 
 def _remove_others(task: Task, splits: Collection[str], output: Path) -> None:
-    """Removes the predictions of splits that only an earlier command had, and no file that a person added."""
-    for old in output.glob(f"logits/*{task.kind.ending}"):
-        if old.stem not in splits and old.stem.partition("_")[0] in ("dev", "test", "diagnostic"):
-            old.unlink()
-            (output / "submission" / f"{old.stem}.jsonl").unlink(missing_ok=True)
+    """Removes the predictions of splits that only an earlier command had."""
+    names = {*task.dev_splits, *(split.replace("dev", "test") for split in task.dev_splits), "diagnostic"}
+    for split in names.difference(splits):
+        (output / "logits" / f"{split}{task.kind.ending}").unlink(missing_ok=True)
+        (output / "submission" / f"{split}.jsonl").unlink(missing_ok=True)
 
 
 def _write_split(task: Task, split: str, predictions: Any | None, output: Path) -> None:

@@ -124,7 +124,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     )
 
     skip_batches: tuple[str, ...] = flag(
-        "leave these batches out; batch N is that of step N", (), metavar="FIRST-LAST", group="safety"
+        "leave these batches out; N is a step plus its batches_passed_over", (), metavar="FIRST-LAST", group="safety"
     )
 
     attention: str = flag(

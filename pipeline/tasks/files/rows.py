@@ -79,7 +79,7 @@ class ExampleRow:
     def _check_text(self, value: Any, name: str) -> str:
         if not isinstance(value, str):
             raise self.mistake(f"{name} is {value!r:.80}, not a text; correct it, or check --data and --task")
-        return value
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half an emoji becomes U+FFFD
 
     def check_list(self, column: str, value: Any) -> Sequence[Any]:
         """Returns the value of a column, which must be a list."""

@@ -154,10 +154,10 @@ def test_what_a_later_command_does_not_have_is_gone(place):
 
 def test_predictions_that_a_person_added_stay(tmp_path):
     (tmp_path / "logits").mkdir()
-    for name in ("dev", "test", "average"):
+    for name in ("dev", "test", "average", "test_average"):
         (tmp_path / "logits" / f"{name}.npz").touch()
     fine_tuning._remove_others(TASKS["sst2"], {"dev"}, tmp_path)
-    assert {path.stem for path in (tmp_path / "logits").iterdir()} == {"dev", "average"}
+    assert {path.stem for path in (tmp_path / "logits").iterdir()} == {"dev", "average", "test_average"}
 
 
 def test_runs_are_compared(place, capsys):
