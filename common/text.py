@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line ends, bidirectional marks, and what UTF-8 cannot encode."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@'\"]+(?=@)")
 _QUERY = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"?]*\?)[^\s'\"),;]+")
 
@@ -22,6 +23,13 @@ def printable(text: object, keep: str = "") -> str:
 def without_secrets(text: str) -> str:
     """Returns text in which URLs have neither user and password nor a query: these may be secrets."""
     return _QUERY.sub(r"\1***", _USER.sub(r"\1***", text))
+
+
+def encodable(text: str) -> str:
+    """Joins surrogate pairs in `text`; a single surrogate, which JSON allows ("\\ud83d"), becomes U+FFFD."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -20,10 +20,9 @@ from common.files import atomic, outputs
 from common.files.json_files import check_as, read_as
 from common.intervals import Interval
 from common.text import markdown_table
-from pipeline.analysis.comparison import difference_of, read_predictions
+from pipeline.analysis.comparison import difference_of, member_directories, read_predictions
 from pipeline.analysis.minimal_pairs import Result
 from pipeline.analysis.summary import sustained_speed
-from pipeline.settings.finetune_flags import seed_directories
 from pipeline.settings.settings_file import read_settings
 from pipeline.training.metrics_file import read_records
 
@@ -101,7 +100,7 @@ def result_of(trained: Job, random: Job) -> TaskResult:
     """
     task = trained.task
     split = task.dev_splits[0]
-    seeds = [seed_directories(job.out, "logits") or [job.out] for job in (trained, random)]
+    seeds = [member_directories(job.out) for job in (trained, random)]
     runs = [[read_predictions(seed, task)[split] for seed in of_start] for of_start in seeds]
     pairs = [difference_of(task, ours, theirs) for ours, theirs in zip(*runs, strict=True)]
     count = pairs[0][1]

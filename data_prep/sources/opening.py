@@ -56,16 +56,16 @@ def visible_files(
 
     Links to directories are not followed. Directories that cannot be read are left out, and so are hidden files and
     directories, which other programs make: `.ipynb_checkpoints`, `._a.txt`, `~$a.txt`, `__MACOSX`. `is_wanted` tells
-    from the last part of a file's path whether it is wanted; if not, this part is added to `others`.
+    from the last part of a file's path whether it is wanted. `others` gets this part of visible ones that are left out.
     """
     files = []
     for folder, inside, names in os.walk(directory):
         inside[:] = (name for name in inside if not _HIDDEN.search(f"{name}/"))
-        for name in (name for name in names if not _HIDDEN.search(name)):
-            if not is_wanted(name) and others is not None:
-                others.append(name)
-            elif is_wanted(name) and (path := Path(folder, name)).is_file():
+        for path in (Path(folder, name) for name in names if not _HIDDEN.search(name)):
+            if is_wanted(path.name) and path.is_file():
                 files.append((path, spelled(path.relative_to(directory).as_posix())))
+            elif others is not None:
+                others.append(path.name)
     return sorted(files, key=lambda file: file[1])
 
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from common.errors import UserError, one_line
+from common.text import encodable
 from data_prep.corpus.documents import Document, parquet_file
 from data_prep.sources import FileRange, Skipped, Source, find_files, opening
 
 _FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson){opening.COMPRESSED}|parquet$)", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
 EMPTY, NOT_TEXT, NOT_WANTED = "no text", "no field of text", "left out by --where"
 MAX_NAMES_SHOWN = 20
@@ -43,9 +43,7 @@ class Condition(NamedTuple):
         if (match := re.fullmatch(r"([^<>=]+)(>=|<=|==)(.+)", text)) is None:
             raise UserError(f"--where {text} is no condition; give FIELD>=X, FIELD<=X or FIELD==X in quotation marks")
         if re.search(r"^=|[<>=]=[^=]", match[3]):
-            raise UserError(
-                f"--where {text} holds two conditions; give each in quotation marks of its own: --where A B"
-            )
+            raise UserError(f"--where {text} holds two conditions; give each in quotation marks: --where A B")
         return cls(*map(str.strip, match.groups()))
 
     def holds(self, record: dict[str, Any]) -> bool:
@@ -281,13 +279,13 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
         return Skipped(place, NOT_TEXT)
     if len(text) > opening.MAX_TEXT_BYTES:  # a record of Parquet or of the hub
         return Skipped(place, "too long")
-    paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())
+    paragraphs = (" ".join(line.split()) for line in encodable(text).splitlines())
     prose = "\n".join(filter(None, paragraphs))
     if not prose:
         return Skipped(place, EMPTY)
     identity, title = (record.get(name) if name else None for name in (fields.id, fields.title))
-    name = place if identity is None else _encodable(str(identity))
-    return Document(name, "" if title is None else _encodable(str(title)), prose)
+    name = place if identity is None else encodable(str(identity))
+    return Document(name, "" if title is None else encodable(str(title)), prose)
 
 
 def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Document | Skipped]:
@@ -301,10 +299,3 @@ def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Docume
         if waiting and (record is None or len(waiting) == count):
             yield replace(waiting[0], text="\n".join(part.text for part in waiting))
             waiting = []
-
-
-def _encodable(text: str) -> str:
-    """Joins surrogate pairs in `text`, and replaces single surrogates, which JSON allows ("\\ud83d")."""
-    if text.isascii() or not _SURROGATE.search(text):
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -55,6 +55,11 @@ def read_run(directory: Path) -> TaskRun:
     return TaskRun(directory, task_of(results.task, results.own_task, directory / RESULTS), results)
 
 
+def member_directories(run: Path) -> list[Path]:
+    """The directories of `run` that hold logits: itself, or one for each seed; none if no split was predicted."""
+    return [run] if (run / "logits").is_dir() else seed_directories(run, "logits")
+
+
 def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     """The predictions of each split of one run, by name. Raises UserError for a file that is damaged."""
     found = {}
@@ -107,8 +112,8 @@ def compare(runs: Sequence[Path], random: Sequence[Path]) -> str:
     example has a label.
     """
     untrained: dict[str, Mapping[str, Any]] = {}
-    for run in (run for run in find_runs(random) if run.results.random_weights):
-        if found := _first_predictions(run):
+    for run in find_runs(random):
+        if run.results.random_weights and (found := _first_predictions(run)):
             untrained.setdefault(_task_and_model(run), found)
     if random and not untrained:
         raise UserError("--random: no run there is from random weights; make one with finetune --random-weights")
@@ -124,9 +129,8 @@ def _task_and_model(run: TaskRun) -> str:
 
 
 def _first_predictions(run: TaskRun) -> Mapping[str, Any]:
-    """The predictions of each split of a run, or of its first seed; none if it had neither a dev nor a test set."""
-    places = [run.directory, *seed_directories(run.directory, "logits")]
-    return next((read_predictions(place, run.task) for place in places if (place / "logits").is_dir()), {})
+    members = member_directories(run.directory)
+    return read_predictions(members[0], run.task) if members else {}
 
 
 def _rows(run: TaskRun, untrained: Mapping[str, Any]) -> Iterator[list[object]]:

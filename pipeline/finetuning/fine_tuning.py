@@ -300,8 +300,7 @@ def _how_to_predict(run: Path) -> str:
 
 def _remove_others(task: Task, splits: Collection[str], output: Path) -> None:
     """Removes the predictions of splits that only an earlier command had."""
-    names = {*task.dev_splits, *(split.replace("dev", "test") for split in task.dev_splits), "diagnostic"}
-    for split in names.difference(splits):
+    for split in {*task.splits, "diagnostic"}.difference(splits):
         (output / "logits" / f"{split}{task.kind.ending}").unlink(missing_ok=True)
         (output / "submission" / f"{split}.jsonl").unlink(missing_ok=True)
 

@@ -81,9 +81,7 @@ def resolve(
     names = [field.name for field in dataclasses.fields(SpanLimits)]
     limits = {name: value for name in names if (value := getattr(flags, name, None)) is not None}
     if limits and not task.kind.uses_span_limits:
-        raise UserError(
-            f"--{min(limits).replace('_', '-')} is for questions with answers, not for {task.name}; drop it"
-        )
+        raise UserError(f"--{min(limits).replace('_', '-')} is for questions with answers, not {task.name}; drop it")
     scheduler, warmup_steps = engine.json.get("scheduler", {}), flags.warmup_steps
     if warmup_steps is None and "warmup_num_steps" not in scheduler.get("params", {}):
         warmup_steps = round(steps * defaults.warmup_fraction)

@@ -17,6 +17,7 @@ from torch import nn
 
 from common.errors import UserError
 from common.files.json_files import Positive, check_as
+from common.text import encodable
 from data_prep.text.vocabulary import CLS_ID, MASK, MASK_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
@@ -268,11 +269,7 @@ def _list(texts: Sequence[Any], kinds: tuple[type, ...] = (str,)) -> list[Any]:
     for text in texts:
         if not isinstance(text, kinds):
             raise UserError(f"{text!r:.60} is no text; give a list of texts")
-    return [_whole(text) if isinstance(text, str) else text for text in texts]
-
-
-def _whole(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return [encodable(text) if isinstance(text, str) else text for text in texts]
 
 
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:

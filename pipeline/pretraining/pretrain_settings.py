@@ -235,9 +235,7 @@ def _execution_options(
     if flags.attention == "flash" and engine.precision == "fp32":
         raise UserError("--attention flash computes in 16 bits only; leave the flag out")
     if flags.compile == "on" and not below_stage_3:
-        raise UserError(
-            "--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph; leave the flag out"
-        )
+        raise UserError("--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph; drop it")
     if flags.compile == "on" and (missing := missing_for_compilation()):
         raise UserError(f"--compile: {missing}; install what is missing, or leave the flag out")
     compiles = hardware.compiles and below_stage_3 and flags.attention != "sequences"

@@ -7,7 +7,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from model.config import FREQUENCIES, IGNORED_LABEL
 from model.initialisation import start_at_frequencies
 from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
-from pipeline.data.collate import Batch, Collator, Objective
+from pipeline.data.collate import Batch, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture
 from pipeline.data.prefetch import prefetch, to_device
@@ -260,15 +260,15 @@ class PreTraining(TrainingTask):
             "mlm_below_unigram": 1.0 - metrics["mlm_loss"] / unigram if unigram > 0 else 0.0,
             **_interval("mlm", totals.mlm_correct, totals.mlm_count),
         }
-        if (task := self.settings.objective) != "mlm":
-            other = next(other for other in get_args(Objective) if other not in (task, "mlm"))
-            of_other, _ = self._pass(engine, replace(collator, objective=other), limit, wrap)
-            for name, sums in ((task, totals), (other, of_other)):
-                if sums.sentence_count:
-                    metrics |= sentence_metrics(sums, name)
-                    metrics |= _interval(name, sums.sentence_correct, sums.sentence_count)
-        if describe_missing_labels([collator.shards.manifest.counts], "nsp"):  # one document, so each label is 0
-            metrics = {name: value for name, value in metrics.items() if not name.startswith("nsp_")}
+        task, counts = self.settings.objective, [collator.shards.manifest.counts]
+        for name in ("sop", "nsp") if task != "mlm" else ():
+            if describe_missing_labels(counts, name):  # such as NSP of one document, where each label is 0
+                metrics = {key: value for key, value in metrics.items() if not key.startswith(f"{name}_")}
+                continue
+            sums = totals if name == task else self._pass(engine, replace(collator, objective=name), limit, wrap)[0]
+            if sums.sentence_count:
+                metrics |= sentence_metrics(sums, name)
+                metrics |= _interval(name, sums.sentence_correct, sums.sentence_count)
         return metrics
 
     def _pass(

@@ -46,7 +46,6 @@ CARD = "README.md"
 TEMPLATE = Path(__file__).with_name("card_template.md")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
 _FIGURE = re.compile(r"(.*/)?((mlm|sop|nsp)_(loss|unigram_entropy|accuracy(_low|_high)?)|distil_\w+)")
-_TAGS = ("fill-mask", "feature-extraction")  # of a model without a task, and of a student
 _PIPELINE = """from transformers import pipeline
 
 predict = pipeline("{tag}", model=".")
@@ -137,12 +136,13 @@ def _model_card(
     recorded = ",".join(corpus.language for corpus in corpora).split(",")  # as far as they are recorded
     # The masked-token head of a student begins at random if its teacher has none, and is not trained.
     is_student = isinstance(settings, PretrainSettings) and settings.distilled is not None
+    tag = task.kind.pipeline_tag if task else "feature-extraction" if is_student else "fill-mask"
     fields = ModelCardData(
         license=license,
         license_name="unknown" if license == "other" else None,
         language=list(languages or dict.fromkeys(filter(None, recorded))) or None,
         library_name="transformers" if in_layout else None,
-        pipeline_tag=(task.kind.pipeline_tag if task else _TAGS[is_student]) if in_layout else None,
+        pipeline_tag=tag if in_layout else None,
         tags=["bert" if is_bert else "albert", *([task.name] if task else [])],
         datasets=[settings.data_place] if isinstance(settings, FinetuneSettings) and settings.data_on_hub else None,
     )

@@ -35,7 +35,7 @@ Examples = Sequence[Any]  # the examples of one split; each kind of task has its
 Splits = dict[str, Sequence[Any]]
 """Examples by split: train, dev and test. MNLI has dev_matched, dev_mismatched, test_matched, test_mismatched and
 diagnostic instead of dev and test."""
-SampleOutput = Any  # the output of the model for one sample, on the host, each kind of features has its own type
+SampleOutput = Any  # the output of the model for one sample, on the host; each kind of features has its own type
 
 Statistic = Callable[[NDArray[np.int64]], float]
 """A metric of some examples, given their numbers (M,); an example may occur several times."""
@@ -313,6 +313,11 @@ class Task:
     def score(self) -> str:
         """The name of the metric that chooses the best step."""
         return self.best_by or self.metrics[0]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The training split, those of `dev_splits`, and their test splits."""
+        return "train", *self.dev_splits, *(name.replace("dev", "test") for name in self.dev_splits)
 
     @property
     def input_columns(self) -> Columns | None:

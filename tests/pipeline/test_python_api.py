@@ -27,7 +27,7 @@ def test_wrong_arguments_are_one_line(corpus, tmp_path):
     for name, value in (("layout", "rows"), ("objective", "nps")):
         with pytest.raises(albert.UserError, match=f"^{name} is '{value}'; give one of "):
             albert.Shards(corpus.train, **{name: value})
-    for name, value in (("mask_probability", 15), ("seed", -1), ("seed", 2**64), ("epoch", -1)):
+    for name, value in (("mask_probability", 15), ("seed", -1), ("seed", 2**64), ("epoch", -1), ("epoch", 2**64)):
         with pytest.raises(albert.UserError, match=f"^{name} is {value}; give "):
             albert.Shards(corpus.train, **{name: value})
     vocabulary = albert.Shards(corpus.train).vocabulary

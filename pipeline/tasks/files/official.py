@@ -77,8 +77,7 @@ class GlueFiles(TaskFiles):
         """See `TaskFiles.find`. The files are in `directory` or in its subdirectory of the task's name."""
         subdirectory = directory / self.directory
         folder = subdirectory if subdirectory.is_dir() else directory
-        splits = ["train", *task.dev_splits, *(name.replace("dev", "test") for name in task.dev_splits)]
-        files = {split: [folder / f"{split}.tsv"] for split in splits if (folder / f"{split}.tsv").is_file()}
+        files = {split: [folder / f"{split}.tsv"] for split in task.splits if (folder / f"{split}.tsv").is_file()}
         for split, names in self.extra_splits.items():
             path = next((folder / name for name in names if (folder / name).is_file()), None)
             if files and path is not None:  # further splits alone are no data

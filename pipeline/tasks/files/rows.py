@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from common.errors import UserError
+from common.text import encodable
 from pipeline.tasks.files.tables import Table
 
 MAX_LABELS = 1000  # a column with more different values is no label
@@ -79,7 +80,7 @@ class ExampleRow:
     def _check_text(self, value: Any, name: str) -> str:
         if not isinstance(value, str):
             raise self.mistake(f"{name} is {value!r:.80}, not a text; correct it, or check --data and --task")
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half an emoji becomes U+FFFD
+        return encodable(value)
 
     def check_list(self, column: str, value: Any) -> Sequence[Any]:
         """Returns the value of a column, which must be a list."""

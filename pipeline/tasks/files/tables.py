@@ -23,6 +23,7 @@ from typing import Any
 
 from common.errors import UserError, one_line
 from common.files.json_files import read_bytes
+from common.text import encodable
 from data_prep.sources.opening import DAMAGE, compression, open_input
 
 Row = Mapping[str, Any]
@@ -297,8 +298,7 @@ def load_json(text: str, path: Path, first_line: int = 1) -> Any:
     try:
         value = json.loads(text)
         if _SURROGATE.search(text):
-            units = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
-            value = json.loads(units.decode("utf-16", "replace"))
+            value = json.loads(encodable(json.dumps(value, ensure_ascii=False)))
         return value
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1

@@ -120,7 +120,7 @@ def test_a_condition_of_another_form_is_refused() -> None:
         Condition.parse("score>3")
     assert Condition.parse("id==YWJjZA==").value == "YWJjZA=="
     for two in ("score>=3 and lang==en", "score===3"):
-        with pytest.raises(UserError, match="holds two conditions; give each in quotation marks of its own"):
+        with pytest.raises(UserError, match="holds two conditions; give each in quotation marks"):
             Condition.parse(two)
 
 

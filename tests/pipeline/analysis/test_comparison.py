@@ -72,6 +72,16 @@ def test_a_run_is_compared_with_random_weights_of_its_own_model(tmp_path, capsys
     assert (random, verdict) == ("not run", "random weights not run")
 
 
+def test_own_tasks_of_other_labels_are_not_compared(tmp_path, capsys):
+    for name, labels, right in (("tuned", ["bad", "good"], 90), ("a", ["no", "yes"], 80), ("b", ["bad", "good"], 72)):
+        own = {"kind": "classification", "labels": labels, "columns": {"text": "text"}}
+        is_random = name != "tuned"
+        run = made_runs.finetuning(tmp_path / name, "mine", "x", {}, random_weights=is_random, own_task=own)
+        made_runs.logits(run, "dev", right, 120 - right)
+    ((*_, random, _, _, _),) = compared(tmp_path, capsys, "tuned", "a", "b")
+    assert random.startswith("60.0 ")
+
+
 @pytest.mark.parametrize(
     ("weights", "gain", "exceeds_majority", "verdict"),
     [
@@ -117,7 +127,8 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named_and_they_are_
     for seed in (9, 10):
         (many / f"seed-{seed}").mkdir()
         made_runs.logits(many / f"seed-{seed}", "dev", seed, 1)
-    assert len(comparison._first_predictions(summary)["dev"]) == 10, "of the first seed by number, not by name"
+    assert [path.name for path in comparison.member_directories(many)] == ["seed-9", "seed-10"]
+    assert len(comparison._first_predictions(summary)["dev"]) == 10
 
 
 @pytest.mark.parametrize(

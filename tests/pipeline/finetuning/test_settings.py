@@ -114,7 +114,7 @@ def test_what_follows_from_other_steps_and_other_models():
         (("--max-length", "513"), "more than the 512 positions"),
         (("--steps", "100", "--warmup-steps", "101"), "101 warm-up steps do not fit into 100 steps"),
         (("--dropout", "1"), "1 is not at least 0 and below 1"),
-        (("--max-answer-length", "3"), "--max-answer-length is for questions with answers, not for rte"),
+        (("--max-answer-length", "3"), "--max-answer-length is for questions with answers, not rte"),
     ):
         with pytest.raises(UserError, match=message):
             resolved("rte", *flags)

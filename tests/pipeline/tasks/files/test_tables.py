@@ -12,7 +12,8 @@ import pytest
 from common.errors import UserError
 from pipeline.predict import write
 from pipeline.tasks.files import reading, tables
-from pipeline.tasks.files.tables import from_dataset, read_table
+from pipeline.tasks.files.rows import Columns, rows_of
+from pipeline.tasks.files.tables import Table, from_dataset, read_table
 from tests.pipeline.tasks import own_files
 
 COLUMNS = {"text": ['He said "no", twice.', "a\ttab", "one,\ntwo", "é"], "label": ["x", "y", "x", "y"]}
@@ -228,6 +229,12 @@ def test_a_data_set_is_checked_before_it_is_read(tmp_path, text):
     with pytest.raises(UserError, match="the set is damaged"):
         tables.from_dataset(rows, "the set", ("text", "label"))
     assert [row["label"] for row in tables.from_dataset(rows, "the set", ("label",)).rows] == [0, 1]
+
+
+def test_half_an_emoji_in_a_row_of_python_is_no_traceback():
+    table = Table("rows", ("text",), [{"text": "half \ud83d"}, {"text": "whole \ud83d\ude00"}], [0, 1])
+    texts = [row.text("text") for row in rows_of(table, Columns("text"), "ignored")]
+    assert texts == ["half \ufffd", "whole \U0001f600"]
 
 
 def test_a_saved_data_set_of_tensors_is_read_by_its_values(tmp_path):
