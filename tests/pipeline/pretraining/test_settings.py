@@ -81,7 +81,7 @@ def test_compile_needs_a_compiler_and_a_stage_below_3(words, monkeypatch, tmp_pa
         resolve(words | {"--compile": None}, hardware=GPU)
     assert not resolve(words | {"--compile": "off"}, hardware=GPU).execution.compile
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
-    with pytest.raises(UserError, match=r"--compile does not work at ZeRO stage 3.*leave the flag out"):
+    with pytest.raises(UserError, match=r"--compile does not work at ZeRO stage 3.*drop it"):
         resolve(words | {"--compile": None}, hardware=GPU)
 
 
