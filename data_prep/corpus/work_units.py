@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from data_prep.corpus.documents import list_parts, opened_part, read_manifest, spelled
-from data_prep.text import ENGLISH, check_language
+from data_prep.text import ENGLISH
 
 # Bytes of text in a work unit. A unit is large enough that its partly filled last row and its files cost little. It is
 # small enough that a few can be repeated after an interruption, and that a rank needs far less than 1 GB.
@@ -62,7 +62,6 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
     language: code of the language of all documents; by default what the manifest of each directory says.
     UserError: a directory is given twice, missing, incomplete or holds no document of the split.
     """
-    check_language(language)
     languages, places, sources = set[str](), set[Path](), list[dict[str, object]]()
     groups, digest = list[RowGroupSlice](), hashlib.sha256()
     for directory in directories:

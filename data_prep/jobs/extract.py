@@ -27,7 +27,7 @@ from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.encodings import check_encoding
 from data_prep.sources.records import EMPTY, NOT_TEXT, NOT_WANTED, Condition, Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
-from data_prep.text import check_language, other_language
+from data_prep.text import language_code, other_language
 
 _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 20, 5000  # of the first texts, to tell their language
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document", "where")
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--held-out", type=below_one, default=0.0, metavar="FRACTION", help="of documents kept out of training")
     flag("--validation", type=below_one, default=0.0, metavar="FRACTION", help="kept out as well, to choose settings")
     flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
-    flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
+    flag("--language", type=language_code, metavar="CODE", help="such as de (default: of a MediaWiki header, else en)")
     flag = parser.add_argument_group("books and text").add_argument
     flag("--encoding", metavar="NAME", help="of all files, such as big5 (default: UTF-8, UTF-16 or Windows-1252)")
     flag = parser.add_argument_group("jsonl and hub").add_argument
@@ -71,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Extracts `args.input` into `args.out`, in one process or under MPI. UserError: a mistake of the user."""
-    check_language(args.language)
     check_encoding(args.encoding)
     if args.held_out + args.validation >= 1.0:
         raise UserError("--held-out and --validation leave nothing to train on; lower one of them")

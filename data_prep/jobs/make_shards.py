@@ -32,6 +32,7 @@ from data_prep.format import pairs, shards
 from data_prep.format import shard_manifest as manifests
 from data_prep.format.shard_manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi import UNITS, Ledger, Ranks, UnitRecord, begin_job, check_same, end_job, launch, run_job
+from data_prep.text import language_code
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.text_encoder import Encoder
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote")
     flag("--vocab", type=Path, required=True, metavar="FILE", help="of `vocab`, or vocabulary or directory of a model")
     flag("--out", type=Path, required=True, metavar="DIR", help="directory to write the shards to")
-    flag("--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)")
+    flag("--language", type=language_code, metavar="CODE", help="of the documents (default: as `extract` recorded)")
     flag("--split", choices=SPLITS, default=TRAIN, help="split of the documents (default: %(default)s)")
     flag("--max-seq-length", type=seq_length, default=512, metavar="N", help="positions in a row (default: 512)")
     flag("--seed", type=natural, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")

@@ -28,6 +28,7 @@ from common.rng import UniformStream
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.mpi import Ranks, describe_differences, launch, run_job
+from data_prep.text import language_code
 from data_prep.text.normalize import ALBERT_NORMALIZATION, Normalization, normalize
 from data_prep.text.sentencepiece_vocabulary import (
     BYTES,
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--out", type=Path, required=True, metavar="FILE", help=".model file to write")
     flag("--size", type=positive, default=30_000, metavar="N", help="number of pieces (default: %(default)s)")
     flag("--sentences", type=positive, default=MAX_SENTENCES, metavar="N", help="most to train on (%(default)s)")
-    flag("--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)")
+    flag("--language", type=language_code, metavar="CODE", help="of the documents (default: as `extract` recorded)")
     flag("--keep-case", action="store_true", help="keep capitals; ALBERT's text is in lower case")
     flag("--keep-accents", action="store_true", help="keep accents; ALBERT's text has none")
     flag("--character-coverage", type=coverage, metavar="SHARE", help="of characters that are pieces (docs/data.md)")

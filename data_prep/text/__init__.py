@@ -11,14 +11,13 @@ tokenizer_json            a SentencePiece model as tokenizer.json for `transform
 text_encoder              encodes sentences fast, each different word once; tells which characters tokens come from
 """
 
+import argparse
 import re
 import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Container
 from pathlib import Path
-
-from common.errors import UserError
 
 ENGLISH = "en"
 _WORD = re.compile(r"[^\s\d.,:;!?()\[\]\"“”„«»।،-]+")
@@ -35,10 +34,11 @@ def closest(language: str, table: Container[str]) -> str:
     return next((code for code in codes if code in table), language)
 
 
-def check_language(language: str | None) -> None:
-    """Raises UserError unless `language` is None or has the form of a language's code, such as "de"."""
-    if language is not None and not re.fullmatch(r"[a-z]{2,3}(?:-[a-z0-9]{2,8})*", language):
-        raise UserError(f"--language {language} is not the code of a language; give one such as de, ru or zh")
+def language_code(text: str) -> str:
+    """A type for argparse: the code of a language, such as "de", in small letters. Any country's English is "en"."""
+    if not re.fullmatch(r"[a-z]{2,3}(?:-[a-z0-9]{2,8})*", code := text.lower()):
+        raise argparse.ArgumentTypeError(f"{text} is not the code of a language; give one such as de, ru or zh")
+    return ENGLISH if code.startswith("en-") else code
 
 
 def other_language(text: str, language: str) -> str | None:

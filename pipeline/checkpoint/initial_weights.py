@@ -71,9 +71,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
     run = run_of_checkpoint(place) or place
     vocabulary_file = find_vocabulary(run)
     if not vocabulary_file.exists():
-        raise UserError(
-            f"{flag} {run} has no vocabulary (spiece.model, tokenizer.json or vocab.txt); {_COPY_VOCABULARY}"
-        )
+        raise UserError(f"{flag} {run} has no vocabulary (spiece.model, tokenizer.json, vocab.txt); {_COPY_VOCABULARY}")
     vocabulary = load_vocabulary(vocabulary_file, _COPY_VOCABULARY)
     file_ids = None
     head = Head()

@@ -32,7 +32,7 @@ MISTAKES = (
     (f"{VOCABULARY} 65537", ".*choose one from 14 to 65536"),
     (f"{VOCABULARY} 260 --byte-fallback", ".*choose one from 270 to 65536"),
     (f"{VOCABULARY} 300 --out v.bin", ".*ends in .model"),
-    (f"{VOCABULARY} 300 --language ../x", r"--language \.\./x is not the code of a language; give one such as de"),
+    (f"{VOCABULARY} 300 --language ../x", r".* --language: \.\./x is not the code of a language; give one such as de"),
     (f"{SHARDS} --max-seq-length 15", "argument --max-seq-length: 15 is not from 16 to 65535"),
     (SHARDS.replace("{documents}", "nowhere"), "nowhere is not a directory"),
     (f"{SHARDS} --documents nowhere", "--documents is given 2 times; give all of its values after one --documents"),

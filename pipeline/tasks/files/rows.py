@@ -176,9 +176,7 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
     column = f"column {columns.label!r}"
     if len(names) < len(given):
         shown = ", ".join(map(repr, table.class_names[columns.label]))
-        raise UserError(
-            f"{table.source}: two classes of {column} differ in blanks or spelling only: {shown}; rename one"
-        )
+        raise UserError(f"{table.source}: classes of {column} differ in blanks or spelling only: {shown}; rename one")
     if not 2 <= len(names) <= MAX_LABELS:
         count = f"{len(names):,} different labels" if len(names) > 1 else f"only the label {max(names, default='')!r}"
         count, limits = count if names else "no label", f"2 to {MAX_LABELS:,}"

@@ -92,6 +92,8 @@ WIKI = export(replace(_GERMAN_WIKI, page=f"{_GERMAN_WIKI.page}\n\n{GERMAN}"))
         (GERMAN, [], "en (by default)", "de, not en;"),
         (RUSSIAN, ["--language", "de"], "de (--language)", "ru"),
         (ENGLISH, ["--language", "ja"], "ja (--language)", "en"),
+        (ENGLISH, ["--language", "en-GB"], "en (--language)", None),
+        (GERMAN, ["--language", "de-AT"], "de-at (--language)", None),
         (GERMAN, ["--language", "xx"], "xx (--language)", None),
         (GERMAN[:70], [], "en (by default)", None),
         # A German export whose header says "en" kept the captions of its pictures.

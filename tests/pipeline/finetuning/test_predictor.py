@@ -222,7 +222,7 @@ def test_a_run_without_its_vocabulary(corpus, tmp_path, refusal):
     said = refusal(predict.main, "--run", run, "--mask", "a [MASK]", "--batch-size", 3)
     assert "--mask goes without --embed, --input, --text-column and --batch-size" in said
     said = refusal(predict.main, "--run", run, "--mask", "a [MASK]")
-    assert "has no vocabulary (spiece.model, tokenizer.json or vocab.txt); copy there" in said
+    assert "has no vocabulary (spiece.model, tokenizer.json, vocab.txt); copy there" in said
 
 
 def test_a_text_is_read_as_utf_8_where_python_has_not_decoded_it(small, capsys):
