@@ -14,8 +14,8 @@ from data_prep.text import ENGLISH
 from data_prep.text.vocabulary import VOCABULARY_FILES
 
 FORMAT_VERSION = 2
-RULES_VERSION = 7
-"""Version of the rules for sentences, spans, and what is like held-out text. Rows made by others differ."""
+RULES_VERSION = 8
+"""Version of the rules for sentences, tokens, spans, and what is like held-out text. Rows made by others differ."""
 MANIFEST, DUPLICATES, OVERLAPS = "manifest.json", "duplicates.jsonl", "overlaps.jsonl"
 
 LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{'|'.join(map(re.escape, (*VOCABULARY_FILES, DUPLICATES, OVERLAPS)))}")

@@ -19,7 +19,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from common.errors import UserError
 from data_prep.text import ENGLISH, closest
 from data_prep.text.normalize import ALBERT_NORMALIZATION, BLANKS, Normalization, normalize, normalize_word
-from data_prep.text.vocabulary import SENTENCEPIECE_FILE, SpecialPieces, Vocabulary, flatten
+from data_prep.text.vocabulary import SENTENCEPIECE_FILE, SpecialPieces, Vocabulary
 
 SPECIAL_PIECES = SpecialPieces(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
 WORD_START = "▁"
@@ -35,7 +35,6 @@ TRAINING_THREADS = 16
 NEVER_SCORE = -1e4  # far below the sum of scores of any other segmentation of a word
 _MANY_CHARACTERS = frozenset(["ja", "ko", "zh"])  # languages written with thousands
 _WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # languages that write none between words
-MAX_REPEATED = 4
 _STAND_IN = "\ue000"  # a character of no vocabulary, behind which a part of a word is encoded as it stands
 
 
@@ -49,19 +48,6 @@ def _are_letters(piece: str) -> bool:
     return all(unicodedata.category(character)[0] in "LM" for character in piece)
 
 
-def repeats(words: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether one to four characters stand three times in a row in each word, bool (W,). No word has a line break."""
-    codes = np.frombuffer("\n".join([*words, ""]).encode("utf-32-le"), "<u4")  # (C,)
-    ends = np.flatnonzero(codes == ord("\n"))  # (W,)
-    repeated = np.zeros(len(words), np.bool_)
-    for size in range(1, MAX_REPEATED + 1):
-        equal = (codes[size:] == codes[:-size]) & (codes[size:] != ord("\n"))  # (C - size,) to the one `size` before
-        counts = np.cumsum(np.append(False, equal))
-        begins = np.flatnonzero(counts[2 * size :] - counts[: -2 * size] == 2 * size)  # of three in a row
-        repeated[np.searchsorted(ends, begins)] = True
-    return repeated
-
-
 class SentencePieceVocabulary(Vocabulary):
     """A vocabulary of the bytes of a model file, to which the digit-comma rule is added if it is missing.
 
@@ -73,9 +59,8 @@ class SentencePieceVocabulary(Vocabulary):
     """
 
     file_name = SENTENCEPIECE_FILE
-    words_stand_alone = False
     special = SPECIAL_PIECES
-    not_in_words = re.compile(f"[{BLANKS}]")
+    not_in_words = str.maketrans(BLANKS, " " * len(BLANKS))
     word = re.compile(rf"[^\s{BLANKS}]+")
 
     def __init__(self, serialized: bytes) -> None:
@@ -122,11 +107,6 @@ class SentencePieceVocabulary(Vocabulary):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode([normalize(text, self.normalization) for text in texts], out_type=int)
-
-    def encode_words(self, words: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.bool_]]:
-        """See `Vocabulary.encode_words`. Two pieces spell a word in either order only if it repeats them."""
-        normalized = [normalize(word, self.normalization) for word in words]
-        return *flatten(self._processor.encode(normalized, out_type=int)), repeats(normalized)
 
     def _encode_part(self, part: str, begins_word: bool) -> Iterator[tuple[int, int, int]]:
         """See `Vocabulary._encode_part`. The accents after a letter belong to its token."""

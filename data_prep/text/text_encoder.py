@@ -1,13 +1,11 @@
-"""Encodes text faster than the vocabulary's library, with the same result, by encoding each different word once.
+"""Encodes text faster than the vocabulary's library, by encoding each different word once.
 
 No piece crosses a space, and no step of the normalisation does. So the tokens of a sentence are those of its words, one
 after the other. A text repeats its words, so a table from raw word to tokens contains nearly all of them. The rest is
 array arithmetic on many sentences at once.
 
-SentencePiece has an exception. It adds up scores over the whole sentence in fp32. If two segmentations of a word
-differ by less than the rounding of that sum, the choice depends on the text before the word. The rounding is coarse in
-long sentences and after an unknown character. And segmentations into the same pieces in another order ("66" "6" and "6"
-"66") differ by rounding alone. Sentences of these three kinds are rare; SentencePiece encodes them whole.
+SentencePiece itself adds up scores over a whole sentence in fp32. So of a word with two segmentations whose scores are
+equal up to rounding ("66" "6" and "6" "66"), it may choose another one behind other text. Here the word alone decides.
 """
 
 import itertools
@@ -17,14 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
+from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary, flatten
 
 MAX_WORDS = 1 << 20  # in the table before it is emptied; a word takes about 200 bytes
 MAX_PLACED_WORDS = 1 << 18  # in that of `OffsetEncoder`; a word takes about 600 bytes
-
-LONG_SENTENCE = 256  # tokens; SentencePiece encodes longer sentences whole
+FREQUENT_WORDS = 1 << 16  # about so many of the first words are looked up by Arrow, which is faster
 
 _END = "\0"  # follows each sentence as a word, which has the number 0 and no tokens
+
+
+def _strings(text: str) -> pa.StringArray:
+    """An array of one text. `pa.array` would import pandas, which takes longer than a small job."""
+    content = text.encode()
+    return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(content)], np.int32)), pa.py_buffer(content))
 
 
 class _Numbers(dict[str, int]):
@@ -45,15 +48,14 @@ class Encoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self._unknown = vocabulary.unknown()
         self._forget()
 
     def _forget(self) -> None:
         self._numbers = _Numbers()
+        self._frequent = _strings(_END)  # the first words by number
         self._ids = np.zeros(0, np.uint16)  # ids of all known words, one after the other
         self._starts = np.zeros(1, np.int64)  # (words known,) index of each word's first id
         self._lengths = np.zeros(1, np.int64)  # (words known,) number of each word's ids
-        self._ambiguous = np.zeros(1, np.bool_)  # (words known,) whether the sentence decides its pieces
 
     def encode(self, sentences: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes sentences that are not normalised.
@@ -71,33 +73,25 @@ class Encoder:
         distances = self._starts[words] - (ends - lengths)  # (W,)
         ids = self._ids[np.repeat(distances, lengths) + np.arange(lengths.sum())]  # (T,)
         last = np.flatnonzero(words == 0)  # (sentences,) the word _END after each
-        counts = np.diff(ends[last], prepend=0)  # (sentences,)
-        if self.vocabulary.words_stand_alone:
-            return ids, counts
-        # The sentences that SentencePiece encodes whole: long ones, those with an unknown or with an ambiguous word.
-        whole = counts > LONG_SENTENCE  # (sentences,)
-        whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(self._unknown[ids]), side="right")] = True
-        whole[np.searchsorted(last, np.flatnonzero(self._ambiguous[words]))] = True
-        chosen = np.flatnonzero(whole)
-        return _replace(ids, counts, chosen, self.vocabulary.encode([sentences[n] for n in chosen.tolist()]))
+        return ids, np.diff(ends[last], prepend=0)
 
     def _number_words(self, sentences: list[str]) -> NDArray[np.int64]:
         """The row in the table of each word, and of an `_END` after each sentence, (W,). Adds the new words to it."""
         # With white space at its end, Arrow 26 would read one character too many.
-        content = f" {_END} ".join([*self.vocabulary.clean(sentences), ""]).rstrip(" ").encode()
-        ends = np.array([0, len(content)], np.int32)
-        # `pa.array` would import pandas, which takes longer than a small job.
-        text = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(content))
+        content = f" {_END} ".join([*self.vocabulary.clean(sentences), ""]).rstrip(" ")
         # Arrow splits at the same characters as str.split(), without a Python object for each word.
-        split = pc.utf8_split_whitespace(text).values.dictionary_encode()
-        different = split.dictionary.to_pylist()
-        numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
+        split = pc.utf8_split_whitespace(_strings(content)).values.dictionary_encode()
+        found = pc.index_in(split.dictionary, value_set=self._frequent)  # (D,) numbers, null where a word is not there
+        rest = split.dictionary.filter(found.is_null())
+        if len(self._frequent) < FREQUENT_WORDS:  # so far it has all known words, and all of the rest are new
+            self._frequent = pa.concat_arrays([self._frequent, rest])
+        numbers = np.from_dlpack(found.fill_null(-1)).astype(np.int64)  # (D,)
+        numbers[numbers < 0] = list(map(self._numbers.__getitem__, rest.to_pylist()))
         if self._numbers.new:
-            ids, lengths, ambiguous = self.vocabulary.encode_words(self._numbers.new)
+            ids, lengths = flatten(self.vocabulary.encode(self._numbers.new))
             self._numbers.new.clear()
             self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths) - lengths])
             self._ids, self._lengths = np.concatenate([self._ids, ids]), np.concatenate([self._lengths, lengths])
-            self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
         return numbers[np.from_dlpack(split.indices)]
 
     def encode_for_use(self, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:

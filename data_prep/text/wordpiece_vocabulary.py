@@ -74,9 +74,8 @@ class WordPieceVocabulary(Vocabulary):
     """
 
     file_name = TOKENIZER_FILE
-    words_stand_alone = True
     special = SPECIAL_PIECES
-    not_in_words = re.compile("[\0\x0b\x0c\x1c-\x1f\x85]")
+    not_in_words = str.maketrans("", "", "\0\x0b\x0c\x1c\x1d\x1e\x1f\x85")
     word = re.compile(r"(?:\S|[\x0b\x0c\x1c-\x1f\x85])+")
 
     def __init__(self, pieces: Sequence[str], rules: WordPieceRules) -> None:

@@ -4,14 +4,11 @@ import base64
 import hashlib
 import json
 import random
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given
-from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
@@ -21,7 +18,6 @@ from data_prep.text.sentencepiece_vocabulary import (
     SPECIAL_PIECES,
     SentencePieceVocabulary,
     default_coverage,
-    repeats,
     train_sentencepiece,
 )
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Vocabulary
@@ -159,12 +155,6 @@ def test_what_is_no_vocabulary_is_said_in_one_line(contents: Any, message: str, 
         load_vocabulary(path, "copy it again")
     assert str(error.value).endswith("; copy it again")
     assert str(path) in str(error.value)
-
-
-@given(words=st.lists(st.text("ab\u00e9\U0001f600 ", max_size=14)))
-def test_what_stands_three_times_in_a_row_is_found(words: list[str]) -> None:
-    found = repeats(words)
-    assert found.tolist() == [re.search(r"(.{1,4}?)\1\1", word) is not None for word in words]
 
 
 def test_what_is_no_piece_is_spelled_in_bytes() -> None:
