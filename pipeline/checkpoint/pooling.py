@@ -16,6 +16,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import Positive, check_as, read_as, read_object
+from common.files.places import plain_name
 
 MODULES, SETTINGS, LIBRARY = "modules.json", "sentence_*_config.json", "config_sentence_transformers.json"
 FILES = (MODULES, SETTINGS, LIBRARY, "*/config.json")  # patterns of the files that are read
@@ -53,17 +54,19 @@ def read_pooling(directory: Path) -> Pooling:
     kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UserError(f"{directory / MODULES} lists {', '.join(kinds):.200}; only encoders with pooling are read")
+    for path in filter(None, (module.path for module in modules)):  # the encoder is mostly in the directory itself
+        plain_name(path, directory / MODULES)
     settings = _Settings()
-    for path in sorted((directory / modules[0].path).glob(SETTINGS))[:1]:
-        settings = check_as(read_object(path, _REMEDY), _Settings, path, _REMEDY, extra="ignore")
+    for file in sorted((directory / modules[0].path).glob(SETTINGS))[:1]:
+        settings = check_as(read_object(file, _REMEDY), _Settings, file, _REMEDY, extra="ignore")
     if (directory / LIBRARY).exists():
         name = read_object(directory / LIBRARY, _REMEDY).get("default_prompt_name")
         if name is not None:
             raise UserError(f"{directory / LIBRARY} puts the prompt {name!r:.80} before each text; name another model")
-    path = directory / modules[1].path / "config.json"
+    config = directory / modules[1].path / "config.json"
     found = ["mean"]
-    if is_listed or path.exists():
-        content = read_object(path, _REMEDY)
+    if is_listed or config.exists():
+        content = read_object(config, _REMEDY)
         given: Any = content.get("pooling_mode") or [
             key.removeprefix(_FLAG).removesuffix("_tokens").removesuffix("_token")
             for key, value in content.items()
@@ -71,7 +74,7 @@ def read_pooling(directory: Path) -> Pooling:
         ]
         found = [given] if isinstance(given, str) else list(given) or ["mean"]
     if len(found) != 1 or found[0] not in MODES:
-        raise UserError(f"{path} asks for {' and '.join(map(str, found)):.80} pooling; {_REMEDY}")
+        raise UserError(f"{config} asks for {' and '.join(map(str, found)):.80} pooling; {_REMEDY}")
     return Pooling(found[0], settings.max_seq_length, settings.do_lower_case, "Normalize" in kinds)
 
 

@@ -224,6 +224,10 @@ def test_an_export_says_how_its_embeddings_are_made(corpus, tmp_path):
     [
         ({"modules": ("Transformer", "Pooling", "Dense")}, "lists Transformer, Pooling, Dense; only encoders with"),
         ({"modules": ("Transformer", "Pooling", "Normalize", "Dense")}, "only encoders with pooling are read"),
+        (
+            {"modules": ("Transformer", "Pooling", "/../.Normalize")},
+            "names '2_/../.Normalize', which is no file name that",
+        ),
         ({"pooling_mode_weightedmean_tokens": True}, "asks for weightedmean pooling; name a model with mean, cls or"),
         ({"pooling_mode_lasttoken": True}, "asks for lasttoken pooling"),
         ({"pooling_mode_mean_sqrt_len_tokens": True}, "asks for mean_sqrt_len pooling"),
