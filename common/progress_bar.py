@@ -50,7 +50,7 @@ class Progress:
 
     def resume(self, n: int) -> None:
         """Counts `n` as done by an earlier run; the rate does not include them."""
-        if self._bar is not None:
+        if self._bar is not None and n:
             self._bar.initial = self._bar.n = self._bar.last_print_n = self._bar.n + n
             self._bar.refresh()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import UserError
-from data_prep.corpus.documents import list_parts, opened_part, read_manifest, spelled
+from data_prep.corpus.documents import TRAIN, list_parts, opened_part, read_manifest, spelled
 from data_prep.text import ENGLISH
 
 # Bytes of text in a work unit. A unit is large enough that its partly filled last row and its files cost little. It is
@@ -84,7 +84,8 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         groups += own
     if not groups:
         names = ", ".join(str(directory) for directory in directories)
-        raise UserError(f"no documents in the {split} split of {names}; check what `extract` skipped")
+        remedy = "check what `extract` skipped" if split == TRAIN else "`extract` with a larger fraction"
+        raise UserError(f"no documents in the {split} split of {names}; {remedy}")
     return Corpus(list(_units(groups)), sources, digest.hexdigest(), ",".join(sorted(languages)))
 
 

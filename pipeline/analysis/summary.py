@@ -59,7 +59,7 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
     training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
-        raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
+        raise UserError(f"{directory} has no evaluation or no speed; train it on with --eval-data DIR and more --steps")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
@@ -161,7 +161,7 @@ def curves_of(run: Path) -> "Figure":
         (line,) = losses.plot(*_points(evaluations, f"{prefix}mlm_loss"), marker="o", label=held_out)
         color = line.get_color()
         if entropies := _points(evaluations, f"{prefix}mlm_unigram_entropy")[1]:
-            entropy = "unigram entropy" if number == 0 else None
+            entropy = "the unigram entropy of each" if number == 0 else None
             losses.axhline(entropies[-1], linestyle="--", color=color, alpha=0.5, label=entropy)
         key = f"{prefix}{settings.objective}_accuracy"
         steps, middle, low, high = _points(evaluations, key, f"{key}_low", f"{key}_high")
@@ -172,7 +172,7 @@ def curves_of(run: Path) -> "Figure":
     accuracies.set(xlabel="steps", ylabel=f"{settings.objective.upper()} accuracy")
     for axes in (losses, accuracies):
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small")  # above: it hides no point
     return figure
 
 

@@ -60,6 +60,10 @@ def test_a_log_gets_plain_lines_and_a_short_step_none(capsys: pytest.CaptureFixt
     assert "\r" not in said.err
     assert "shards: 1.00M of 4.00M (25 %)" in said.err
     assert said.err.splitlines()[-1].startswith("shards: 4.00M of 4.00M (100 %)")
+    with Progress("new", 4, "rows") as shown:
+        shown.resume(0)
+        shown.update(4)
+    assert [line[:8] for line in capsys.readouterr().err.splitlines()] == ["new: 0 o", "new: 4 o"]
     with (
         Progress("plan", 2, "files", quiet_seconds=500.0) as short,
         Progress("plan", 2, "files", enabled=False) as other,
