@@ -142,7 +142,7 @@ def test_missing_empty_and_damaged_corpora(tmp_path: Path) -> None:
     nothing = corpora.write_documents(tmp_path / "nothing", [], parts=1, held_out=[])
     with pytest.raises(UserError, match="no documents in the train split"):
         work_units.open_corpus([nothing], "train")
-    with pytest.raises(UserError, match="no documents in the held_out .*; `extract` with a larger fraction"):
+    with pytest.raises(UserError, match=r"no documents in the held_out .*; `extract` with a larger fraction"):
         work_units.open_corpus([nothing], "held_out")
     damaged = corpora.write_documents(tmp_path / "damaged", [Document("1", "", "Text. " * 500)], parts=1)
     part = damaged / "train-00000.parquet"
