@@ -73,8 +73,9 @@ def test_a_batch_of_any_size_ends_where_it_ends(vocabulary: Vocabulary) -> None:
         assert by_words(encoder, sentences) == plain(vocabulary, sentences), size
 
 
-def test_emptying_the_table_changes_nothing(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_module, "MAX_WORDS", 50)
+@pytest.mark.parametrize("limit", ["MAX_WORDS", "FREQUENT_WORDS"])
+def test_a_small_table_changes_nothing(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(encoder_module, limit, 50)
     encoder = Encoder(vocabulary)
     sentences = corpora.make_sentences(400, seed=4)
     found = [by_words(encoder, sentences[first : first + 20]) for first in range(0, 400, 20)]
