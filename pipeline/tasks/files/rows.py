@@ -160,7 +160,7 @@ def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
     for flag, name in read:
         if name is not None and name not in table.columns:
             fault = f"has no column {name!r}; it has {', '.join(table.columns)}"
-            raise UserError(f"{table.source} {fault}; check --task, or name the column with --{flag}")
+            raise UserError(f"{table.source} {fault}; check --task; of an own task, name the column with --{flag}")
 
 
 def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow], Iterable[Any]]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Encodes texts as tokens, and packs sequences into rows of about equal length, so that little padding is computed.
 
 As in pre-training, a row holds several sequences, and attention stays inside each. But here a batch has a fixed number
-of samples, not of rows. The samples are spread evenly over as few rows as possible.
+of samples, not of rows. The samples are spread evenly over few rows.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def distribute(lengths: Sequence[int], row_length: int) -> list[list[int]]:
     """Distributes sequences of at most `row_length` tokens over rows; returns the numbers of those in each row.
 
     Sequences are placed from the longest to the shortest, each into the emptiest row. The number of rows is the
-    smallest for which all fit.
+    smallest for which all fit in this way.
     """
     order = np.argsort(lengths, kind="stable")[::-1].tolist()
     count = max(1, -(-sum(lengths) // row_length))

@@ -148,7 +148,7 @@ def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
     huggingface.save(AlbertForPreTraining(config), tmp_path / "export", tokenizer_files(vocabulary, 64))
     again = tmp_path / "again"
     transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "export").save_pretrained(again)
-    with pytest.raises(UserError, match=r"has no vocabulary \(spiece.model, tokenizer.json or vocab"):
+    with pytest.raises(UserError, match=r"has no vocabulary \(spiece.model, tokenizer.json, vocab"):
         start(again)
     transformers.AutoTokenizer.from_pretrained(tmp_path / "export").save_pretrained(again)
     assert not (again / "spiece.model").exists()
