@@ -50,7 +50,7 @@ class Console(Callback):
                 "updates were skipped; if it continues, lower the learning rate"
             )
             if precision == "fp16":
-                line += f" or use --precision bf16. The loss scale was lowered to {record['loss_scale']:g}"
+                line += f" or use --precision bf16. The loss scale is {record['loss_scale']:g} now"
             run.say(line)
         if not self._shrinking_explained and (shrinking := self._shrinking(record)):
             self._shrinking_explained = True

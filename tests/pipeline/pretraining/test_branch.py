@@ -314,7 +314,7 @@ def recipe(run: Path) -> list[str]:
     heading = next(n for n, block in enumerate(blocks) if "## Going back to an older checkpoint" in block.lines)
     commands = "\n".join(next(block for block in blocks[heading:] if block.kind == "code").lines)
     commands = commands.replace("\\\n", " ")
-    for shown, here in (("runs/base", str(run)), ("step-00125000", LAST), ("124300-124320", "5-6")):
+    for shown, here in (("runs/base", str(run)), ("step-00025000", LAST), ("24300-24320", "5-6")):
         assert shown in commands
         commands = commands.replace(shown, here)
     return commands.splitlines()

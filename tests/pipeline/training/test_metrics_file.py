@@ -153,7 +153,7 @@ def test_the_first_overflow_is_explained_once():
     lines = Lines()
     lines.run.settings.engine = SimpleNamespace(precision="fp16")
     lines.console._overflow_explained = False
-    assert "loss scale was lowered to 1024" in lines.log(10, 5.0)
+    assert "loss scale is 1024 now" in lines.log(10, 5.0)
     assert lines.log(20, 6.0) is None
     lines.run.settings.engine = SimpleNamespace(precision="bf16")
     lines.console._overflow_explained = False
