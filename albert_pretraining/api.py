@@ -27,7 +27,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 def load(source: Place) -> Model:
-    """Opens a run, an export, a published model, or one of the hub by its name, on the GPU if there is one."""
+    """Opens a run, an export, a published ALBERT or BERT, or one of the hub by name, on the GPU if there is one."""
     return open_predictor(Path(source), "the source")
 
 

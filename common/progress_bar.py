@@ -24,7 +24,7 @@ class _Lines:
 class Progress:
     """A context manager that shows progress on stderr: on a terminal a bar, elsewhere a line now and then.
 
-    Such lines come at the beginning, every 30 seconds, and at the end, so that logs stay short.
+    Such lines come at the beginning (after `quiet_seconds`), every 30 seconds, and at the end, so that logs stay short.
     """
 
     description: str  # what is done, in one or two words

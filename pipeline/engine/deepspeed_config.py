@@ -232,7 +232,7 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
 
     batch <= micro-batch * accumulation steps * ranks. What the product exceeds the batch by are empty rows. A batch can
     be trained on any number of ranks: the JSON's micro-batch is an upper bound, which decides the accumulation steps,
-    and the micro-batch is as small as these allow. So the rows are spread evenly, and almost none are empty.
+    and the micro-batch is as small as these allow. So mostly few rows are empty.
 
     The other sizes that the JSON leaves out are derived; the accumulation steps are 1 if nothing determines them.
     Raises UserError: the JSON gives no batch, or its sizes fit no number of ranks.

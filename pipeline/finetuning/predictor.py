@@ -280,7 +280,7 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
 
     Args:
         source: the --output of a run (the newest checkpoint of a pre-training, the end of a fine-tuning), an export, a
-            model published for `transformers`, or its name on the hub (OWNER/NAME).
+            published ALBERT or BERT, or its name on the hub (OWNER/NAME).
         flag: that names it, for messages.
     """
     place = find_model(source, flag)
