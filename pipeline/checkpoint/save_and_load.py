@@ -113,7 +113,9 @@ class Saver:
         """Whether this rank's thread is at work. `finish` does not wait if no rank's is."""
         return self._save is not None and not self._save.writing.done()
 
-    def start(self, client_state: dict[str, Any], score: float | None = None, in_background: bool = True) -> None:
+    def start(
+        self, client_state: dict[str, Any], score: float | None = None, in_background: bool = True, checked: float = 0.0
+    ) -> None:
         """Begins to save the engine's present step; no save may be in progress. Collective.
 
         Args:
@@ -121,6 +123,7 @@ class Saver:
             score: higher is better; the checkpoint with the best score remains as well.
             in_background: False writes at once and without a copy, for a caller that waits anyway. So does a rank whose
                 host has no memory for the copy.
+            checked: seconds for which training has stood for this save already.
         Raises:
             SaveFailed: the directory cannot be made; on all ranks together.
         """
@@ -156,7 +159,7 @@ class Saver:
                 retention.prune(self._directory, self._keep, tag)
 
         writing = _run(write, in_thread=copies is not None)
-        self._save = _Save(tag, writing, publish, time.perf_counter() - began)
+        self._save = _Save(tag, writing, publish, checked + time.perf_counter() - began)
 
     def finish(self) -> Saved:
         """Waits until all ranks have written, and publishes the checkpoint. A save must be in progress. Collective.

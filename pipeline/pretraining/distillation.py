@@ -51,8 +51,9 @@ FITTED_POSITIONS = 64  # the positions of the words to which the projection of t
 SAMPLED_ROWS = 1024  # rows in which the pieces are counted for the start from a teacher
 DistillationCounts = namedtuple("DistillationCounts", "tokens sequences neighbours")
 """What the sums of a loss are divided by: the numbers of tokens, of sequences and of ordered pairs of two of a row."""
-DistillationTotals = cast(Any, namedtuple)("DistillationTotals", (*PARTS, *DistillationCounts._fields, "rows"))
-"""Sums over batches: those of `DistillationSums`, their counts, and the rows that hold a token."""
+_FIELDS = (*PARTS, *DistillationCounts._fields, "rows", "finite_tokens")
+DistillationTotals = cast(Any, namedtuple)("DistillationTotals", _FIELDS)
+"""Sums over batches: of `DistillationSums`, their counts, the rows that hold a token, the tokens of finite sums."""
 _COUNT_OF = dict.fromkeys(PARTS, "tokens") | {"pooled": "sequences", "similarity": "neighbours"}
 
 
@@ -191,18 +192,21 @@ class Distillation(PreTraining):
         return torch.stack(terms).sum() + 0.0 * of_heads
 
     def sums(self, output: DistillationOutput, tensors: dict[str, Tensor]) -> Any:  # type: ignore[override]
-        sequences = tensors["sequence_ids"].amax(dim=1) + 1  # (B,)
+        sequences, tokens = tensors["sequence_ids"].amax(dim=1) + 1, (tensors["sequence_ids"] >= 0).sum()  # (B,), ()
         return DistillationTotals(
             *output.distances,
-            tokens=(tensors["sequence_ids"] >= 0).sum(),
+            tokens=tokens,
+            finite_tokens=tokens,
             sequences=sequences.sum(),
             neighbours=(sequences * (sequences - 1)).sum(),
             rows=(sequences > 0).sum(),
         )
 
     def summarise(self, totals: Any) -> dict[str, Any]:
-        """The loss, and the mean of each part as `distil_PART`."""
-        means = {name: getattr(totals, name) / max(getattr(totals, _COUNT_OF[name]), 1.0) for name in self.teacher.loss}
+        """The loss, and the mean of each part as `distil_PART`; NaN if no batch had a finite loss."""
+        counts = totals._asdict() | {"tokens": totals.finite_tokens}
+        none = 1.0 if totals.finite_tokens else math.nan
+        means = {name: counts[name] / (counts[_COUNT_OF[name]] or none) for name in self.teacher.loss}
         metrics = {f"distil_{name}": mean for name, mean in means.items()}
         loss = sum(self.teacher.loss[name] * mean for name, mean in means.items())
         return metrics | {"loss": loss, "interval_tokens": int(totals.tokens)}

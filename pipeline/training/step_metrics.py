@@ -81,7 +81,8 @@ class StepMetrics:
         self._run, self._task = run, task
         self._throughput = task.throughput() or Throughput(None, run.control.world_size, None)
         self.meter = Meter(task.sums_kind, run.engine.device)
-        if run.state.meter is not None and run.is_rank_0:  # the sums are those of all ranks
+        # The sums are those of all ranks; an earlier version of a task may have had fewer.
+        if run.is_rank_0 and run.state.meter is not None and len(run.state.meter) == len(task.sums_kind._fields):
             self.meter.load(run.state.meter)
 
     def add(self, output: Any, tensors: dict[str, Tensor]) -> None:

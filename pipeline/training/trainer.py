@@ -222,8 +222,10 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_save()
         with self._saving(required):
+            began = time.perf_counter()
             check_equal_weights(run)
-            self.saver.start(asdict(run.state), self._score, in_background=not required)
+            checked = time.perf_counter() - began
+            self.saver.start(asdict(run.state), self._score, not required, checked)
         if required:
             self._finish_save(required)
 

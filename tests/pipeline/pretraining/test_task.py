@@ -21,6 +21,7 @@ from pipeline.data.rng import dropout_seed
 from pipeline.pretraining import distillation
 from pipeline.pretraining.distillation import Distillation, Teacher, parse_parts, start_as_teacher
 from pipeline.pretraining.pretraining_task import LabelCounts, PreTraining, PretrainingSums, entropy
+from pipeline.training.step_metrics import Meter
 from pipeline.training.training_run import unmonitored
 from tests.model.examples import randomise
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
@@ -227,6 +228,12 @@ def test_the_summary_is_the_loss_and_its_parts():
     parts = summary["distil_states"] + 3 * summary["distil_similarity"]
     assert summary["loss"] == pytest.approx(parts, rel=1e-5)
     assert "distil_pooled" not in summary
+    meter, broken = Meter(type(totals), "cpu"), totals._replace(states=torch.tensor(math.nan))
+    meter.add(broken)
+    nothing = task.summarise(meter.totals())
+    assert (nothing["interval_tokens"], nothing["loss"]) == (int(totals.tokens), pytest.approx(math.nan, nan_ok=True))
+    meter.add(totals)
+    assert task.summarise(meter.totals())["loss"] == pytest.approx(summary["loss"], rel=1e-6)
 
 
 def test_empty_rows_and_the_heads_have_gradients_of_zero():

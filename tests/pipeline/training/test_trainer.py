@@ -1,6 +1,7 @@
 """What a trainer does between steps, with an engine that does not compute."""
 
 import math
+import time
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -18,7 +19,10 @@ from tests.pipeline.training.test_run_end import TERM, LabelCounts, OtherRanks, 
 
 
 class MadeSaver:
-    """A saver that only writes down the steps, and whether each was saved in the background."""
+    """A saver that only writes down the steps, and whether each was saved in the background.
+
+    It is told the seconds of the comparison of the weights before it, 0.02.
+    """
 
     is_writing = False
 
@@ -26,8 +30,9 @@ class MadeSaver:
         self.made, self.is_saving = list[tuple[int, bool]](), False
         self.failing = set[int]()  # steps whose save fails
 
-    def start(self, state: dict[str, Any], score: float | None, in_background: bool) -> None:
+    def start(self, state: dict[str, Any], score: float | None, in_background: bool, checked: float) -> None:
         assert not self.is_saving
+        assert checked > 0.019
         self.made.append((state["step"], not in_background))
         self.is_saving = True
 
@@ -51,7 +56,7 @@ def make(monkeypatch):
     metrics = SimpleNamespace(add=lambda *_: None, record=dict, store=lambda: None)
     monkeypatch.setattr(trainer_module, "to_device", lambda *_: {})
     monkeypatch.setattr(trainer_module, "Saver", MadeSaver)
-    monkeypatch.setattr(trainer_module, "check_equal_weights", lambda run: None)
+    monkeypatch.setattr(trainer_module, "check_equal_weights", lambda run: time.sleep(0.02))
     monkeypatch.setattr(trainer_module, "StepMetrics", lambda *_: metrics)
     monkeypatch.setattr(trainer_module.schedule, "of_run", lambda settings: lambda number: number / 10)
 
