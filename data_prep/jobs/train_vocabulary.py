@@ -41,10 +41,9 @@ from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import MAX_PIECES
 
 MAX_SENTENCES = 4_000_000
-"""Default of --sentences. At 180 characters a sentence, as in novels, training on them needs 13 GB."""
-BYTES_PER_CHARACTER = 18
-"""Memory of the training for each character of the sentences. Measured: 8 for 3 million characters, 16 for 7 and for 11
-million, 16.5 for 108 million."""
+"""Default of --sentences."""
+BYTES_PER_CHARACTER = 27
+"""Memory of the process for each character of the sentences; 20.8 to 27 were measured, of 7 to 30 million characters."""
 QUIET_SECONDS = 10.0  # a training that takes less shows no progress
 SUFFIX = ".model"
 

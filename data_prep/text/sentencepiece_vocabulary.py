@@ -2,7 +2,8 @@
 
 The rule, from ALBERT's reference code (`encode_pieces`): a piece that ends in a digit and a comma is split again, so
 "1918," becomes "1918" and ",". Here the rule is part of the model file. The scores of such pieces are so low that the
-best segmentation never contains one. Plain SentencePiece then gives the ids of the reference code.
+best segmentation never contains one. Plain SentencePiece then gives the ids of the reference code with the published
+vocabulary; with others some numbers are divided otherwise.
 """
 
 import hashlib

@@ -15,6 +15,7 @@ RESULTS = REPOSITORY / "benchmarks" / "results"
 PROGRAMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "encoders": encoders.markdown,
     "encoders_mrpc": encoders.markdown,
+    "encoders_mrpc_bf16": encoders.markdown,
     "student/tasks": encoders.markdown,
     "student/student": student.markdown,
     "student/seed_1/student": student.markdown,
