@@ -25,8 +25,9 @@ from data_prep.text.normalize import normalize
 Method = Literal["none", "exact", "near"]
 
 SHINGLE_WORDS = 4
-# Locality-sensitive hashing: two texts are compared if they agree in all rows of a band. With similarity s the
-# probability is 1 - (1 - s**ROWS)**BANDS: 0.94 at 0.4, above 0.9999 from 0.6 on, 0.002 at 0.037 (unrelated novels).
+# Locality-sensitive hashing: texts that agree in all rows of a band are compared (`dedup.equal_pairs`). With similarity
+# s the probability of two is 1 - (1 - s**ROWS)**BANDS: 0.94 at 0.4, above 0.9999 from 0.6 on, 0.002 at 0.037
+# (unrelated novels).
 BANDS, ROWS = 42, 3
 # Measured on 26 novels and 84 plays: different texts have a similarity of at most 0.04, editions of one text of at
 # least 0.43; selections of one poet's works lie between. Short texts often follow a pattern ("X is a 1921 silent film

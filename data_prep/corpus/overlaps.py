@@ -1,8 +1,9 @@
 """Finds documents that are similar to held-out ones: other editions, copies, and parts of a text.
 
 The held-out documents become an index of their runs of 8 words. Each run of the others is looked up there. A document
-is left out if `MIN_SHARE` of the shorter one's runs are in the other; of fewer than 1,000 runs `MIN_SHORT_SHARE`. Words
-are compared by their consonants, as by `--dedup near`. Each Chinese or Japanese character is a word.
+is left out if `MIN_SHARE` of the shorter one's runs are in the other; of fewer than 1,000 runs `MIN_SHORT_SHARE`. A run
+that a held-out document repeats counts once. Words are compared by their consonants, as by `--dedup near`. Each Chinese
+or Japanese character is a word.
 """
 
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ IntArray = NDArray[np.int64]
 RUN_WORDS = 8
 MIN_SHARE, MIN_SHORT_SHARE = 0.2, 0.5
 MIN_COMMON = 16  # runs of a longer text
+_HITS = 1 << 10  # runs whose owners are listed at once
 MAX_OWNERS = 64  # of a run: what more documents have, such as a licence, counts for the first ones
 
 
@@ -36,7 +38,7 @@ class Index(NamedTuple):
 
     hashes: NDArray[np.uint64]  # (K,) in order, once for each document that has it
     owners: NDArray[np.int32]  # (K,) the number of this document
-    sizes: IntArray  # (O,) the runs of each document
+    sizes: IntArray  # (O,) the different runs of each document
     occupied: NDArray[np.uint8]  # (2**b,) a table of bits, set for those in `hashes` and for about one in 100 others
 
     @classmethod
@@ -45,13 +47,12 @@ class Index(NamedTuple):
         runs = read_runs(held_out, RUN_WORDS)
         hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
         texts, inside = runs.texts_of(np.arange(len(hashes)))
-        owners = texts[inside]
-        sizes = np.bincount(owners)
-        hashes = hashes[inside]
+        hashes, owners = hashes[inside], texts[inside]
         order = np.argsort(hashes, kind="stable")  # the documents of equal hashes stay in order
         hashes, owners = hashes[order], owners[order]
         is_new = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(order)]
         hashes, owners = hashes[is_new], owners[is_new]
+        sizes = np.bincount(owners)
         kept = np.arange(len(hashes)) - np.searchsorted(hashes, hashes) < MAX_OWNERS
         hashes, owners = hashes[kept], owners[kept]
         table_bits = max(10, len(hashes).bit_length() + 2)
@@ -70,24 +71,34 @@ class Index(NamedTuple):
         """Maps what `save` wrote. The ranks of a host share this memory."""
         return cls(*(np.asarray(np.load(directory / f"{name}.npy", mmap_mode="r")) for name in cls._fields))
 
-    def find(self, runs: Runs) -> tuple[IntArray, IntArray, IntArray]:
-        """Returns (text, owner, runs of the text that the owner has) where there are any."""
+    def find(self, runs: Runs) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Returns (text, owner, runs of the text that the owner has, how many of them differ) where there are any."""
         table_bits, size, first = len(self.occupied).bit_length() - 1, len(self.sizes), 0
-        pairs, numbers = ([np.zeros(0, np.int64)] for _ in range(2))
+        texts, hits = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
         for hashes in runs.hashes:
             places, bits = _places(hashes, table_bits)
             likely = np.flatnonzero(self.occupied.take(places) & bits == bits)
-            texts, inside = runs.texts_of(first + likely)
-            wanted = hashes[likely[inside]]
-            begins, ends = (np.searchsorted(self.hashes, wanted, side) for side in ("left", "right"))
+            of_texts, inside = runs.texts_of(first + likely)
+            texts.append(of_texts[inside])
+            hits.append(hashes[likely[inside]])
+            first += len(hashes)
+        text, hit = np.concatenate(texts), np.concatenate(hits)  # (H,)
+        order = np.lexsort((hit, text))
+        text, hit = text[order], hit[order]
+        is_new = np.append(True, (hit[1:] != hit[:-1]) | (text[1:] != text[:-1]))[: len(hit)]  # (H,)
+        parts = [(np.zeros(0, np.int64),) * 3]
+        for at in range(0, len(hit), _HITS):
+            chosen = slice(at, at + _HITS)
+            begins, ends = (np.searchsorted(self.hashes, hit[chosen], side) for side in ("left", "right"))
             counts = ends - begins
             owners = self.owners[np.repeat(ends - counts.cumsum(), counts) + np.arange(counts.sum())]
-            some, common = np.unique(np.repeat(texts[inside], counts) * size + owners, return_counts=True)
-            pairs.append(some)
-            numbers.append(common)
-            first += len(hashes)
-        pairs_of_all, places = np.unique(np.concatenate(pairs), return_inverse=True)
-        return *np.divmod(pairs_of_all, size), np.bincount(places, np.concatenate(numbers)).astype(np.int64)
+            pairs, places = np.unique(np.repeat(text[chosen], counts) * size + owners, return_inverse=True)
+            different = np.bincount(places, np.repeat(is_new[chosen], counts)).astype(np.int64)
+            parts.append((pairs, np.bincount(places), different))
+        found, *numbers = map(np.concatenate, zip(*parts))
+        pairs, places = np.unique(found, return_inverse=True)
+        common, different = (np.bincount(places, each).astype(np.int64) for each in numbers)
+        return *np.divmod(pairs, size), common, different
 
 
 def most_similar(index: Index, texts: Iterable[str]) -> dict[int, int]:
@@ -95,9 +106,10 @@ def most_similar(index: Index, texts: Iterable[str]) -> dict[int, int]:
     if not len(index.hashes):
         return {}
     runs = read_runs(texts, RUN_WORDS)
-    documents, owners, common = index.find(runs)  # (P,)
+    documents, owners, common, different = index.find(runs)  # (P,)
     own, others = runs.sizes[documents], index.sizes[owners]  # (P,) runs
     shorter = np.minimum(own, others)
+    common = np.where(own <= others, common, different)
     share = common / shorter
     least = np.where(shorter >= LONG_TEXT, MIN_SHARE, MIN_SHORT_SHARE)
     # A few words of a held-out document make no longer text similar to it.

@@ -43,7 +43,7 @@ from data_prep.text.vocabulary import MAX_PIECES
 MAX_SENTENCES = 4_000_000
 """Default of --sentences."""
 BYTES_PER_CHARACTER = 27
-"""Memory of the process for each character of the sentences; 20.8 to 27 were measured, of 7 to 30 million characters."""
+"""Memory of the process for each character of the sentences: 20.8 to 27 measured, of 7 to 30 million characters."""
 QUIET_SECONDS = 10.0  # a training that takes less shows no progress
 SUFFIX = ".model"
 
@@ -188,7 +188,7 @@ def _finish(
     """On rank 0: trains the vocabulary, and writes its files, the model last."""
     memory = f"it needs up to {BYTES_PER_CHARACTER * described['characters'] / 1e9:.1f} GB of memory"
     if described["cut"]:
-        print(f"note: {described['cut']:,} sentences of more than {MAX_SENTENCE_BYTES:,} bytes were cut at white space")
+        print(f"note: {described['cut']:,} sentences of more than {MAX_SENTENCE_BYTES:,} bytes were cut")
     print(f"vocab: training {options['size']:,} pieces on {described['method']}; {memory}", flush=True)
     # The library says nothing on the way: sentences are counted while it reads them, then only the time goes on.
     with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
