@@ -117,6 +117,8 @@ def test_a_job_whose_time_is_up_saves_and_requeues_itself(slurm, corpus, tmp_pat
 )
 def test_a_job_is_requeued_only_where_that_helps(slurm, tmp_path, ends, status, requeued):
     (tmp_path / "end").write_text(f"{ends}\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "done").write_text("10\n")  # of the end before the run was made longer
     process = submit("pretrain", slurm, tmp_path, "--model", "albert-tiny")
     said, _ = process.communicate(timeout=1500)
     assert process.returncode == status, said
@@ -160,8 +162,7 @@ def test_a_run_that_is_done_is_not_requeued_and_a_mistake_is_given_up(slurm, tmp
     said, _ = process.communicate(timeout=1500)
     assert process.returncode == 0, said
 
-    (tmp_path / "run" / "done").unlink()
-    (tmp_path / "end").write_text("1\n")
+    (tmp_path / "end").write_text("1\n")  # of a longer run, whose directory has the file still
     process = submit("elastic", slurm, tmp_path, 1, "--model", "albert-tiny")
     said, _ = process.communicate(timeout=1500)
     assert process.returncode == 1, said
