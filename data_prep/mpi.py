@@ -55,7 +55,7 @@ def describe_differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any])
     """Describes the options that differ, shortened: "seed is 0 there, 1 was asked for"."""
     return "; ".join(
         f"the {_CONTENTS[name]} are others"
-        if name in _CONTENTS
+        if name in _CONTENTS and recorded.get(name) and wanted.get(name)
         else f"{name} is {reprlib.repr(recorded.get(name))} there, {reprlib.repr(wanted.get(name))} was asked for"
         for name in dict.fromkeys([*wanted, *recorded])
         if recorded.get(name) != wanted.get(name)

@@ -111,6 +111,7 @@ def checkout(corpus: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) 
         shutil.copytree(corpus.train, root / name)
         shutil.copytree(corpus.held_out, root / f"{name}_held_out")
     shutil.copytree(corpus.documents, root / "documents")
+    (root / "documents" / "text").symlink_to(corpus.documents)
     (root / "vocabulary.model").symlink_to(corpus.vocabulary)
     rng = np.random.default_rng(0)
     texts = ["\n\n".join(" ".join(sentences(rng, 10)) for _ in range(5)) for _ in range(40)]

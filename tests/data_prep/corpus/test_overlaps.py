@@ -19,6 +19,7 @@ from data_prep.corpus.documents import Document
 from data_prep.corpus.word_runs import read_runs, skeleton
 from data_prep.corpus.work_units import open_corpus
 from data_prep.format import shards
+from data_prep.mpi import describe_differences
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
 from tests.data_prep.corpus.test_dedup import interrupted, text_of
@@ -86,11 +87,18 @@ def test_similar_documents_are_those_of_all_comparisons() -> None:
 
 
 def test_what_a_text_repeats_counts_once_of_a_shorter_held_out_one() -> None:
-    """A refrain of 600 verses that a held-out text has once does not make them similar; a copy of them is similar."""
+    """A refrain of 700 verses that a held-out text has once does not make them similar; a copy of them is similar."""
     line, (first, other) = "one two three four five six seven eight", (text_of(seed, 300) for seed in (1, 2))
-    song = f"{other} {' '.join([line] * 600)}"
+    song = f"{other} {' '.join([line] * 700)}"
     assert overlaps.most_similar(overlaps.Index.of([f"{first} {line}"]), [song]) == {}
     assert overlaps.most_similar(overlaps.Index.of([song]), [song, f"{song} {first}"]) == {0: 0, 1: 0}
+
+
+def test_a_refused_start_says_in_words_which_documents_are_others() -> None:
+    here, there = ({"documents_digest": one, "seed": 1} for one in "ab")
+    assert (
+        describe_differences(here, there | {"seed": 2}) == "the documents are others; seed is 1 there, 2 was asked for"
+    )
 
 
 def test_of_two_held_out_documents_that_are_equally_similar_the_first_is_named() -> None:
@@ -166,7 +174,7 @@ def test_held_out_text_is_clean_by_default(vocabulary_file, tmp_path, capsys):
     assert counts.duplicates_left_out + counts.similar_left_out == 4
     assert shards_of(tmp_path / "all", vocabulary_file, *flags, "--keep-similar") == []
     assert shards.open_shards(tmp_path / "all").manifest.counts.similar_left_out == 0
-    with pytest.raises(UserError, match=r"\(the held-out ones are others\)"):
+    with pytest.raises(UserError, match="overlaps_digest is '' there"):
         shards_of(tmp_path / "all", vocabulary_file, *flags)
     ids = [document.id for document in corpora.read_documents((first, second))]
     everything, kept = (
