@@ -30,7 +30,7 @@ from common.files import locks
 from common.files.atomic import TEMPORARY, write_text
 from common.files.checksums import FileEntry
 from common.files.json_files import read_as, read_object
-from common.files.places import explain
+from common.files.places import explain, plain_name
 from common.progress_bar import Progress
 
 WorkUnit = TypeVar("WorkUnit")
@@ -85,7 +85,8 @@ class Ledger(Generic[Stored]):
         for index in range(units):
             with contextlib.suppress(UserError):
                 record = read_as(self._path(index), self._kind, "", extra="ignore")
-                if all(file.is_in(self.output) for file in record.files):
+                # Files of no use are deleted in the end (`end_job`), so no name may lead out of `output`.
+                if all(plain_name(file.name, "") and file.is_in(self.output) for file in record.files):
                     finished[index] = record
         return finished
 

@@ -133,7 +133,7 @@ class ResultsRecord:
     random_weights: bool | None = None
     model: dict[str, Any] | None = None
     metrics: Metrics | None = None
-    seeds: list[Any] | None = None
+    seeds: list[dict[str, Any]] | None = None
     median: Metrics | None = None
     spread: dict[str, dict[str, list[Finite]]] | None = None
     steps: Count | None = None

@@ -165,6 +165,7 @@ class MetricsLog(Callback):
     def on_save(self) -> None:
         """Makes the records so far survive a power loss: a run that resumes from the save does not write them again."""
         if self._enabled:
+            self._guarded(self._write_records)
             self._guarded(lambda: os.fsync(self._file.fileno()))
 
     def on_checkpoint(self, checkpoint: Saved) -> None:

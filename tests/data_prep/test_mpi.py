@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -61,6 +62,17 @@ def test_alone_the_largest_unit_goes_first_and_what_is_finished_is_not_done_agai
     assert done == ["b", "c", "a", "a"]
     assert [record.square for record in records] == [0, 1, 2]
     assert "mpi4py" not in sys.modules
+
+
+def test_a_record_that_names_a_file_outside_does_not_count(tmp_path: Path) -> None:
+    """The files of a job that wrote nothing of use are deleted."""
+    (tmp_path / "of_a_person").write_text("mine")
+    (tmp_path / "out").mkdir()
+    ledger = Ledger(tmp_path / "out", UnitRecord)
+    for name, is_found in (("../of_a_person", False), ("own", True)):
+        (tmp_path / "out" / "own").write_text("unit")
+        ledger.write(0, UnitRecord(files=[replace(describe_file(tmp_path / "out" / "own"), name=name)]))
+        assert (0 in ledger.read_finished(1)) == is_found
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))

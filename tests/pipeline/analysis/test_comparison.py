@@ -116,7 +116,7 @@ def test_predictions_without_labels_are_not_compared(tmp_path, refusal):
 
 
 def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named_and_they_are_in_order(tmp_path):
-    seeds = {"seeds": [0, 1], "median": {"dev": {"accuracy": 0.5}}, "spread": {}}
+    seeds = {"seeds": [{}, {}], "median": {"dev": {"accuracy": 0.5}}, "spread": {}}
     many = made_runs.finetuning(tmp_path / "many", "rte", "x", {}, **seeds)
     made_runs.finetuning(many / "seed-0", "rte", "x", {"dev": {"accuracy": 0.4}})
     within = made_runs.finetuning(many / "mrpc", "mrpc", many, {})  # a run of its own

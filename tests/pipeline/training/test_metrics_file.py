@@ -91,6 +91,8 @@ def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("metrics cannot be written, training goes on: [Errno 27] File too large")
+    log.on_save()  # there is room again
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["step"] == 10
     log.log(20, {"loss": 2.0})
     log.on_end()
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
