@@ -20,7 +20,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from common.errors import UserError
 from data_prep.text import ENGLISH, closest
 from data_prep.text.normalize import ALBERT_NORMALIZATION, BLANKS, Normalization, normalize, normalize_word
-from data_prep.text.vocabulary import SENTENCEPIECE_FILE, SpecialPieces, Vocabulary
+from data_prep.text.vocabulary import SENTENCEPIECE_FILE, UNK_ID, SpecialPieces, Vocabulary
 
 SPECIAL_PIECES = SpecialPieces(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
 WORD_START = "▁"
@@ -87,8 +87,9 @@ class SentencePieceVocabulary(Vocabulary):
         self.continues_word = np.array([continues(piece) for piece in self.pieces]) | np.array(further)
         if proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM:  # in others the scores are ranks, or nothing
             self.log_frequencies = np.array([piece.score for piece in proto.pieces], np.float64)
-            # A character that is no piece is rarer than each piece.
-            self.log_frequencies[self.unknown()] = self.log_frequencies[self.log_frequencies > NEVER_SCORE].min()
+            # A character that is no piece, <unk> or bytes, is rarer than each piece.
+            is_unknown = self.is_byte | (np.arange(len(self.pieces)) == UNK_ID)
+            self.log_frequencies[is_unknown] = self.log_frequencies[self.log_frequencies > NEVER_SCORE].min()
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
 
     @classmethod
@@ -102,9 +103,6 @@ class SentencePieceVocabulary(Vocabulary):
             first = " ".join(vocabulary.pieces[: len(SPECIAL_PIECES)])
             raise ValueError(f"starts with the pieces {first} instead of {' '.join(SPECIAL_PIECES)}")
         return vocabulary
-
-    def unknown(self) -> NDArray[np.bool_]:
-        return super().unknown() | self.is_byte
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode([normalize(text, self.normalization) for text in texts], out_type=int)

@@ -73,10 +73,6 @@ class Vocabulary(ABC):
     """(V,) the logarithm of each piece's share of the text that the vocabulary was trained on, in nats; 0 for pieces
     that were not trained. None if the file does not tell."""
 
-    def unknown(self) -> NDArray[np.bool_]:
-        """bool[V], whether a piece stands for characters that are no pieces: <unk>, or one of their bytes."""
-        return np.arange(len(self.pieces)) == UNK_ID
-
     def __len__(self) -> int:
         return len(self.pieces)
 

@@ -114,7 +114,7 @@ def check_accelerator() -> None:
 def check_gpus_are_usable() -> None:
     """Raises UserError if this host has a GPU that torch cannot use, unless DS_ACCELERATOR names another accelerator.
 
-    DeepSpeed would choose the processor without a word, and a run of hours would take years. The same is an error if
+    The processor would be chosen without a word, and a run of hours would take years. The same is an error if
     DS_ACCELERATOR asks for a GPU, and there is none.
     """
     import torch
@@ -139,7 +139,7 @@ def check_gpus_are_usable() -> None:
         f"{'DS_ACCELERATOR is cuda' if chosen else f'this host has {gpu}'}, and torch {torch.__version__} (built for "
         f"CUDA {torch.version.cuda or 'none'}) cannot use a GPU: {reason}; install a driver and a build of torch that "
         'fit (docs/quickstart.md, "GPU drivers"), make CUDA_VISIBLE_DEVICES name GPUs, or set DS_ACCELERATOR=cpu to '
-        "train on the processor"
+        "use the processor"
     )
 
 

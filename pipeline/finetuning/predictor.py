@@ -5,6 +5,7 @@ pre-trained, as `transformers` does, and embeds texts in any case. `predict` pre
 once, over all ranks of a training.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from pipeline.checkpoint.pooling import read_pooling
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.engine.hardware import has_bf16
+from pipeline.engine.hardware import check_accelerator, check_gpus_are_usable, has_bf16
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.row_packing import EncodedTexts, pack
 from pipeline.tasks.own_tasks import task_of_head
@@ -273,16 +274,18 @@ def _list(texts: Sequence[Any], kinds: tuple[type, ...] = (str,)) -> list[Any]:
 
 
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:
-    """Opens a model for predictions, on the GPU if there is one.
+    """Opens a model for predictions, on the GPU if there is one and DS_ACCELERATOR is not cpu.
 
     A run computes in the precision of its training as far as the device can, everything else in fp32. Raises UserError:
-    there is no model, or it is damaged.
+    there is no model, it is damaged, or torch cannot use the GPU.
 
     Args:
         source: the --output of a run (the newest checkpoint of a pre-training, the end of a fine-tuning), an export, a
             published ALBERT or BERT, or its name on the hub (OWNER/NAME).
         flag: that names it, for messages.
     """
+    check_accelerator()
+    check_gpus_are_usable()
     place = find_model(source, flag)
     weights = read_initial_weights(place, flag)
     settings, task = weights.head.fine_tuning, task_of_head(weights.head, place)
@@ -298,7 +301,8 @@ def open_predictor(source: Path, flag: str = "--run") -> Predictor:
     names = [name for name in model.state_dict() if f"{prefix}{name}" in tensors]
     load_into(model, {name: tensors[f"{prefix}{name}"] for name in names}, place)
     limits = check_as(settings.hyperparameters if settings else {}, _Limits, place, _REMEDY, extra="ignore")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = os.environ.get("DS_ACCELERATOR") != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
     dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)
     columns = None if settings is not None or task is None else task.columns
     may_pair = columns is not None and columns.second_text is None and task is not None and task.kind.has_second_text

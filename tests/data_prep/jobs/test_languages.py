@@ -72,6 +72,8 @@ def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.Captur
     command = ["shards", "--documents", str(english), "--vocab", str(model), "--min-tokens", "1"]
     main([*command, "--out", str(tmp_path / "english")])
     assert open_shards(tmp_path / "english").manifest.language == "en"
+    main([*command, "--out", str(tmp_path / "english"), "--language", "en-GB"])
+    assert "is complete; nothing to do" in capsys.readouterr().out
     main([*command, "--out", str(tmp_path / "german"), "--language", "de"])
     assert open_shards(tmp_path / "german").manifest.language == "de"
     main([*command, "--out", str(tmp_path / "german"), "--language", "de"])

@@ -107,6 +107,22 @@ def test_a_complete_set_is_recognised_and_no_other(documents_directory, vocabula
     assert corpora.contents(out) == before
 
 
+def test_rows_change_only_with_the_version_of_the_rules(tmp_path):
+    """If the rules have changed, raise RULES_VERSION and write what the shards have now. Else rows would be mixed."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,()"
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (tmp_path / "vocab.txt").write_text("".join(f"{name}\n" for name in names))
+    made = corpora.make_documents(40)
+    quoted = Document("quoted", "", "“Stop!” Mrs. J. R. Will cried at No. 2. “I can't,” said he… And so on.\n" * 9)
+    new = corpora.make_sentences(400, seed=7)
+    documents = [*made[6:], made[7], quoted, Document("longer", "", " ".join([made[0].text, *new]))]
+    place = corpora.write_documents(tmp_path / "documents", documents, held_out=made[:6])
+    rows = make(place, tmp_path / "vocab.txt", tmp_path / "set", "--max-seq-length", "128", "--dedup", "near")
+    counts, files = rows.manifest.counts, [file.xxh3_128 for file in rows.manifest.shards()]
+    assert (counts.duplicates_left_out, counts.similar_left_out) == (1, 1)
+    assert {manifests.RULES_VERSION: files} == {8: ["9d3a168798ddb4cfcc59bb050be19c77"]}
+
+
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_all_done_stays(documents_directory, vocabulary_file, shard_directory, tmp_path):
     # A limit on the size of a file stands for the disk: writes fail in the same place, with EFBIG.

@@ -168,7 +168,10 @@ def test_what_is_no_piece_is_spelled_in_bytes() -> None:
     first, second = (vocabulary.pieces.index(f"<0x{byte:02X}>") for byte in "か".encode()[:2])
     assert (vocabulary.continues_word[first], vocabulary.continues_word[second]) == (False, True)
     assert vocabulary.decode(ids) == "the か中 ran"
-    assert vocabulary.unknown().sum() == 257
+    frequencies = vocabulary.log_frequencies
+    assert vocabulary.is_byte.sum() == 256
+    assert set(frequencies[vocabulary.is_byte]) == {frequencies[vocabulary.pieces.index("<unk>")]}
+    assert frequencies[vocabulary.is_byte].max() <= frequencies[frequencies > -1000].min()
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named_and_they_are_
     ("command", "arguments", "message"),
     [
         ("compare", ["--runs", "{tmp}/bad"], "results.json"),
+        ("compare", ["--runs", "{tmp}/seeds"], "seeds/results.json"),
         ("compare", ["--runs", "{tmp}/plain"], "none of the runs has predictions of labelled examples"),
         ("compare", ["--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
         (
@@ -148,6 +149,7 @@ def test_a_run_of_several_seeds_counts_once_unless_a_seed_is_named_and_they_are_
 def test_mistakes_are_one_line(tmp_path, refusal, command, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
+    made_runs.finetuning(tmp_path / "seeds", "rte", "nowhere", {}, seeds=[1], median={})
     made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
     write(tmp_path / "begun", finetune_settings())
     said = refusal(evaluate.main, command, *(argument.format(tmp=tmp_path) for argument in arguments))

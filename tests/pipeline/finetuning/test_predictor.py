@@ -57,6 +57,17 @@ def test_a_generator_of_texts_is_a_list_of_them(tmp_path):
     assert predictor.embed(text for text in TEXTS).shape == predictor.embed(TEXTS).shape
 
 
+def test_the_processor_answers_in_place_of_a_gpu_only_if_it_is_asked_to(tmp_path, monkeypatch):
+    published = publish(tmp_path / "m", "SequenceClassification")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("DS_ACCELERATOR", "CPU")
+    assert next(open_predictor(published).model.parameters()).device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+    with pytest.raises(UserError, match=r"DS_ACCELERATOR is cuda, .* cannot use a GPU: .*, or set DS_ACCELERATOR=cpu"):
+        open_predictor(published)
+
+
 @pytest.mark.parametrize(("is_native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_a_run_in_bf16_predicts_in_it_only_where_it_is_not_emulated(corpus, tmp_path, monkeypatch, is_native, dtype):
     export_run(runs.finetuning(tmp_path / "run", corpus.vocabulary, precision="bf16"), tmp_path / "run" / "export")
