@@ -14,7 +14,6 @@ from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 import sentencepiece
-from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
