@@ -1,5 +1,6 @@
 """Cuts a corpus into work units: runs of documents of about equal size, independent of the number of ranks."""
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -135,7 +136,11 @@ def read_column(unit: WorkUnit, name: str) -> Iterator[str]:
     UserError: a file is damaged.
     """
     for part in unit.slices:
-        with opened_part(part.path) as file:
-            column = file.read_row_group(part.row_group, columns=[name]).column(name)
-            texts = column.slice(part.first, part.count).to_pylist()
-        yield from texts
+        changed = part.path.stat().st_mtime_ns if part.path.exists() else 0
+        yield from _read_row_group(part.path, changed, part.row_group, name)[part.first : part.first + part.count]
+
+
+@functools.lru_cache(maxsize=1)  # units that follow each other are often parts of one row group
+def _read_row_group(path: Path, changed: int, row_group: int, name: str) -> list[str]:
+    with opened_part(path) as file:
+        return file.read_row_group(row_group, columns=[name]).column(name).to_pylist()

@@ -186,7 +186,7 @@ def _finish(
     out: Path, sample: list[str], options: dict[str, Any], described: dict[str, Any], normalization: Normalization
 ) -> None:
     """On rank 0: trains the vocabulary, and writes its files, the model last."""
-    memory = f"it needs up to {BYTES_PER_CHARACTER * described['characters'] / 1e9:.1f} GB of memory"
+    memory = f"it needs up to {BYTES_PER_CHARACTER * described['characters'] / 1e9:.2f} GB of memory"
     if described["cut"]:
         print(f"note: {described['cut']:,} sentences of more than {MAX_SENTENCE_BYTES:,} bytes were cut")
     print(f"vocab: training {options['size']:,} pieces on {described['method']}; {memory}", flush=True)

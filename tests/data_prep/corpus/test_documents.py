@@ -117,6 +117,26 @@ def test_units_hold_every_document_once_in_order(documents_directory, tmp_path, 
     assert [source["documents"] for source in corpus.sources] == [120, 120]
 
 
+def test_a_row_group_is_decoded_once_for_units_that_follow_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 1)
+    documents = corpora.make_documents(40)
+    place = corpora.write_documents(tmp_path / "documents", documents, parts=2)
+    opened, original = [], work_units.opened_part
+    monkeypatch.setattr(work_units, "opened_part", lambda path: opened.append(path.name) or original(path))
+    units = work_units.open_corpus([place], "train").units
+    assert len(units) > 10
+    opened.clear()
+    texts = [text for unit in units for text in work_units.read_column(unit, "text")]
+    assert texts == [document.text for document in documents]
+    assert opened == ["train-00000.parquet", "train-00001.parquet"]
+    # Files that were written again at the same place are read again.
+    other = [Document(document.id, "", f"Other. {document.text}") for document in documents]
+    shutil.rmtree(place)
+    corpora.write_documents(place, other, parts=2)
+    units = work_units.open_corpus([place], "train").units
+    assert [t for unit in units[::-1] for t in work_units.read_column(unit, "text")][-1] == other[0].text
+
+
 def test_units_are_about_equal(documents_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 40_000)
     corpus = work_units.open_corpus([documents_directory], "train")
