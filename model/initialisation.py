@@ -112,7 +112,8 @@ def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncode
     deviation = config.embedding_initializer_range or config.initializer_range
     for table in (embeddings.word_embeddings, embeddings.token_type_embeddings):
         table.weight[:, -units:] = 0.0  # (V, P), (2, P)
-    frequencies = _frequencies(units // 2)
+    # P / 2 angles between 0 and pi. Any first ones are spread evenly, and no sum of their cosines repeats.
+    frequencies = [math.pi * ((number + 0.5) * GOLDEN_RATIO % 1.0) for number in range(units // 2)]
     positions = embeddings.position_embeddings.weight  # (S, E)
     angles = torch.arange(len(positions))[:, None] * torch.tensor(frequencies)  # (S, P / 2)
     positions.zero_()
@@ -133,11 +134,6 @@ def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncode
             _look_at(attention.query_key_value, head, offset, config.head_dim, frequencies, square)
     for weight in _residual_weights(encoder):
         weight[-units:] = 0.0  # (P, ...)
-
-
-def _frequencies(count: int) -> list[float]:
-    """`count` angles between 0 and pi. Any first ones are spread evenly, and no sum of their cosines repeats."""
-    return [math.pi * ((number + 0.5) * GOLDEN_RATIO % 1.0) for number in range(count)]
 
 
 def _look_at(

@@ -257,9 +257,10 @@ def encode_documents(
         for text, language in texts:
             text_bytes += len(text) if text.isascii() else len(text.encode())
             sentences_per_document.append(0)
-            for sentence in iterate_sentences(text, language):
-                sentences_per_document[-1] += 1
-                yield sentence
+            of_document = iterate_sentences(text, language)
+            while group := list(itertools.islice(of_document, 1024)):  # not one by one, which takes longer
+                sentences_per_document[-1] += len(group)
+                yield from group
 
     waiting = sentences()
     groups = iter(lambda: list(itertools.islice(waiting, MAX_SENTENCES_IN_MEMORY)), [])

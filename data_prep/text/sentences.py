@@ -72,10 +72,11 @@ def split_sentences(text: str, language: str = ENGLISH) -> list[str]:
 
 def iterate_sentences(text: str, language: str = ENGLISH) -> Iterator[str]:
     """Yields the sentences of `split_sentences` with those of one paragraph in memory."""
+    has_wide = not text.isascii() and any(space in text for space in _WIDE_SPACES)
     for paragraph in _paragraphs(text, language):
         if paragraph.isspace():
             continue
-        if not paragraph.isascii() and any(space in paragraph for space in _WIDE_SPACES):
+        if has_wide and not paragraph.isascii() and any(space in paragraph for space in _WIDE_SPACES):
             paragraph = paragraph.translate(_TO_SPACES)
         if language == ENGLISH:
             yield from english_sentences(paragraph)

@@ -70,8 +70,9 @@ class Encoder:
         ends = np.cumsum(lengths)  # (W,) end of each word's tokens in the result
         # The tokens of a word are contiguous in the table and in the result. So each token stands in the table where it
         # stands in the result, plus the distance of its word in the two.
-        distances = self._starts[words] - (ends - lengths)  # (W,)
-        ids = self._ids[np.repeat(distances, lengths) + np.arange(lengths.sum())]  # (T,)
+        places = np.repeat(self._starts[words] - (ends - lengths), lengths)  # (T,)
+        places += np.arange(len(places))
+        ids = self._ids.take(places)  # (T,)
         last = np.flatnonzero(words == 0)  # (sentences,) the word _END after each
         return ids, np.diff(ends[last], prepend=0)
 
