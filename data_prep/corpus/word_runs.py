@@ -19,7 +19,7 @@ from data_prep.text.normalize import normalize
 IntArray = NDArray[np.int64]
 HashArray = NDArray[np.uint64]
 
-_PIECE_CHARACTERS = 1 << 16  # spelled at once; the arrays then fit into the processor's cache
+_PIECE_CHARACTERS = 1 << 17  # spelled at once; the arrays then fit into the processor's cache
 _DIVIDERS = "-–—/"
 _BLANK = re.compile(r"\s")
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # a Chinese or Japanese character is a word
@@ -114,7 +114,8 @@ def _words(piece: str) -> tuple[HashArray, IntArray]:
     bytes up to " ", and what does not count becomes `_GONE`, which is removed.
     """
     # A text of few other characters is fastest encoded as ASCII, with a call for each run of others.
-    if not piece.isascii() and len(piece.encode()) > _FEW_OTHERS * len(piece):
+    first = piece[:4096]
+    if len(first.encode()) > _FEW_OTHERS * len(first):
         spelled = piece.translate(_SPELLED).encode()
     else:
         spelled = piece.encode("ascii", _ERRORS)
