@@ -161,7 +161,7 @@ def curves_of(run: Path) -> "Figure":
         (line,) = losses.plot(*_points(evaluations, f"{prefix}mlm_loss"), marker="o", label=held_out)
         color = line.get_color()
         if entropies := _points(evaluations, f"{prefix}mlm_unigram_entropy")[1]:
-            entropy = "the unigram entropy of each" if number == 0 else None
+            entropy = f"the unigram entropy{name and ' of each'}" if number == 0 else None
             losses.axhline(entropies[-1], linestyle="--", color=color, alpha=0.5, label=entropy)
         key = f"{prefix}{settings.objective}_accuracy"
         steps, middle, low, high = _points(evaluations, key, f"{key}_low", f"{key}_high")

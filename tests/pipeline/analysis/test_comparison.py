@@ -208,6 +208,7 @@ def test_each_held_out_set_has_rows_and_a_curve(tmp_path):
     drawn = {line.get_label(): list(line.get_ydata()) for line in losses.lines}
     assert drawn["held out, wikipedia"] == [6.5, 6.5]
     assert drawn["held out, books"] == [5.4, 5.4]
+    assert "the unigram entropy of each" in drawn
 
 
 def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path, capsys):
@@ -228,7 +229,12 @@ def test_the_table_of_a_fine_tuned_run_has_its_metrics(tmp_path, capsys):
 
 def test_the_curves_are_the_records(tmp_path):
     log_run(tmp_path / "base", 0, 60)
-    losses, accuracies = curves_of(tmp_path / "base").axes
+    figure = curves_of(tmp_path / "base")
+    losses, accuracies = figure.axes
+    assert losses.lines[2].get_label() == "the unigram entropy"
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1, "a legend hides no point"
     training, evaluations = (read_records(tmp_path / "base", split) for split in ("train", "eval"))
     for line, records, name in (
         (losses.lines[0], training, "mlm_loss"),

@@ -106,6 +106,7 @@ def test_saves_and_loads_that_fail(tmp_path):
     # Collectives of the device wait for it, and break off after ten minutes, which a slow disk may take.
     assert found["collectives of the engine"] == 0
     assert found["late"] < 1e-5, "a save in the background holds the weights of its beginning"
+    assert found["stood for"] > 100, "the seconds before the save count"
     assert found["given up"] == (True, False), "it is given up once the thread has ended"
     # Damage is passed over and said.
     fourth = "step-00000004 is damaged (the content of rank-00001.safetensors has changed)"

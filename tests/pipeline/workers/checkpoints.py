@@ -158,10 +158,10 @@ def faults(directory: Path) -> dict[str, Any]:
 
     saver = Saver(engine, ControlGroup(), late := directory.with_name("late"), 5)
     with mock.patch.object(checkpoint_files, "write_rank_file", write_late):
-        saver.start({})
+        saver.start({}, checked=100.0)
         training.train(engine, 2, 3)
         may_write.set()
-        saver.finish()
+        found["stood for"] = saver.finish().blocked_seconds
         may_write.clear()
         saver.start({})
         threading.Timer(0.1, may_write.set).start()
