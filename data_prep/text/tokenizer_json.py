@@ -7,10 +7,10 @@ the model was trained on. The usual conversions of a SentencePiece model differ 
 - Here accents are removed by the same list of characters as in training.
 - Here white space is collapsed before the text is split into words.
 
-Two differences remain. SentencePiece adds up the scores of a whole text in fp32, `tokenizers` those of a word in fp64.
-If two segmentations of a word differ by less than that rounding, the two may choose differently: with the published
-vocabulary in 2 of 30,000 paragraphs of Wikipedia. And `tokenizers` does not decompose characters that Unicode 13 and 14
-added, such as seven-segment digits.
+Two differences remain. SentencePiece adds up the scores of a word in fp32, and `tokenizers` in fp64. If two
+segmentations of a word differ by less than that rounding, the two may choose differently: with the published vocabulary
+in 7 of 154,864 paragraphs of Wikipedia. And `tokenizers` does not decompose some characters that Unicode got since
+version 12, such as seven-segment digits.
 """
 
 import base64
