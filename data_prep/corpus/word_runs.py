@@ -5,7 +5,6 @@ it is called once for each character, and gives a table. With this table the wor
 and hashed by array arithmetic on bytes.
 """
 
-import codecs
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,8 @@ _PIECE_CHARACTERS = 1 << 17  # spelled at once; the arrays then fit into the pro
 _DIVIDERS = "-–—/"
 _BLANK = re.compile(r"\s")
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # a Chinese or Japanese character is a word
-_FEW_OTHERS = 1.05  # bytes a character; with more it is slower to spell each run of characters that are not ASCII alone
+_FEW_OTHERS = 0.1  # of the characters; with more it is faster to spell all of them one by one
+_MARKS = [bytes([number]) for number in (0xC0, 0xC1, *range(0xF5, 0xFF))]  # that UTF-8 does not use
 _GONE = 0xFF  # for a character that does not count; no text has this byte
 _LETTERS = 8  # that one number holds
 _MAX_LETTERS = 128  # of a word; in longer ones the rest does not count
@@ -80,16 +80,26 @@ class _Letters(dict[int, str]):
 
 _SPELLED = _Letters({0: "\0"})
 _TABLE = bytes(ord(_SPELLED[code] or chr(_GONE)) for code in range(128)) + bytes(range(128, 256))
-_ERRORS = f"{__name__}.skeleton"
 
 
-def _spell_part(error: UnicodeError) -> tuple[bytes, int]:
-    """Spells a run of characters that are not ASCII, while Python encodes a text fast as ASCII."""
-    assert isinstance(error, UnicodeEncodeError)
-    return error.object[error.start : error.end].translate(_SPELLED).encode(), error.end
-
-
-codecs.register_error(_ERRORS, _spell_part)
+def _spell(piece: str) -> bytes:
+    """What counts of the characters, as UTF-8; that of ASCII is left to `_TABLE`."""
+    if piece.isascii():
+        return piece.encode()
+    characters = np.frombuffer(bytearray(piece, "utf-32-le", "surrogatepass"), np.uint32)
+    others = np.flatnonzero(characters > 0x7F)
+    if len(others) < _FEW_OTHERS * len(characters):
+        codes, places = np.unique(characters[others], return_inverse=True)
+        letters = [_SPELLED[code].encode() or bytes([_GONE]) for code in codes.tolist()]
+        several = {each for each in letters if len(each) > 1}
+        if len(several) <= len(_MARKS):  # each is one byte for a moment
+            marks = dict(zip(several, _MARKS))
+            characters[others] = np.frombuffer(b"".join(marks.get(each, each) for each in letters), np.uint8)[places]
+            spelled = characters.astype(np.uint8).tobytes()
+            for each, mark in marks.items():
+                spelled = spelled.replace(mark, each)
+            return spelled
+    return piece.translate(_SPELLED).encode()
 
 
 def read_runs(texts: Iterable[str], length: int) -> Runs:
@@ -113,15 +123,9 @@ def _words(piece: str) -> tuple[HashArray, IntArray]:
     All that counts of the words is spelled as bytes first. White space, dividers and the ends of texts (\\0) become
     bytes up to " ", and what does not count becomes `_GONE`, which is removed.
     """
-    # A text of few other characters is fastest encoded as ASCII, with a call for each run of others.
-    first = piece[:4096]
-    if len(first.encode()) > _FEW_OTHERS * len(first):
-        spelled = piece.translate(_SPELLED).encode()
-    else:
-        spelled = piece.encode("ascii", _ERRORS)
     # Two blanks before: the next step removes the first byte, and a gap must precede the first word. Blanks behind:
     # `_hash_words` reads `_LETTERS` bytes from each place on.
-    letters = np.frombuffer(b"  " + spelled.translate(_TABLE) + b" " * _LETTERS, np.uint8)
+    letters = np.frombuffer(b"  " + _spell(piece).translate(_TABLE) + b" " * _LETTERS, np.uint8)
     letters = letters.compress(letters != _GONE)
     differ = letters[1:] != letters[:-1]  # doubled letters count once
     is_no_letter = letters[1:] - ord("a") > 25  # uint8: bytes below "a" wrap around

@@ -145,7 +145,8 @@ def restore_model(contents: Mapping[str, Any]) -> bytes:
     """
     model = contents.get("model")
     pieces = model.get("vocab") if isinstance(model, Mapping) and model.get("type") == "Unigram" else None
-    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
+    forms = [str, float], [str, int]
+    if not isinstance(pieces, list) or not all(isinstance(one, list) and [*map(type, one)] in forms for one in pieces):
         raise ValueError("is not a SentencePiece or WordPiece vocabulary: it holds no list of pieces with scores")
     steps = list(_steps(contents.get("normalizer")))
     proto = model_proto.ModelProto()
@@ -179,7 +180,3 @@ def _steps(normalizer: Any) -> Iterator[Mapping[str, Any]]:
         parts = normalizer.get("normalizers")
         for part in parts if isinstance(parts, list) else []:
             yield from _steps(part)
-
-
-def _is_piece(entry: Any) -> bool:
-    return isinstance(entry, list) and [type(part) for part in entry] in ([str, float], [str, int])

@@ -225,8 +225,5 @@ def squared_norms(tensors: Sequence[Tensor]) -> Tensor:
     if tensors[0].device.type != "cpu":
         return torch.stack(torch._foreach_norm(list(tensors))).double().square()
     # On a CPU, torch's norm accumulates in a few fp32 numbers: 0.5 % off for 67 million elements. Its sum is accurate.
-    return torch.stack([_sum_of_squares(tensor) for tensor in tensors])
-
-
-def _sum_of_squares(tensor: Tensor) -> Tensor:
-    return torch.stack([block.square().sum() for block in tensor.reshape(-1).split(_BLOCK)]).double().sum()
+    parts = (torch.stack([block.square().sum() for block in one.reshape(-1).split(_BLOCK)]) for one in tensors)
+    return torch.stack([of_tensor.double().sum() for of_tensor in parts])
