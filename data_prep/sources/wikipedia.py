@@ -24,7 +24,7 @@ _BZIP2_RATIO = 4  # wikitext shrinks to about a quarter
 MAX_NESTING = 1000  # templates and links inside each other. Pages of Wikipedia have up to some dozens.
 _NESTING = re.compile(r"\{\{|\}\}|\[\[|\]\]")
 _PAGE, _PAGE_END = b"<page>", b"</page>"  # neither occurs inside a page, where "<" is "&lt;"
-_EXPORT_NAME = re.compile(r"\.xml\b.*$|\.bz2$")
+_EXPORT_NAME = re.compile(r"^(?!.*(?:-rss\.xml|\.sha1|\.md5)$).*(?:\.xml\b|\.bz2$)", re.DOTALL)
 _INDEX_NAME = re.compile(r"-index\d*\.txt(-[^/]*)?(\.bz2)?$")
 _BLOCK_MARK = 0x314159265359
 _END_MARK = 0x177245385090
@@ -102,7 +102,7 @@ def check_export(path: Path) -> bytes:
     if b"<mediawiki" not in head:
         reason = "damaged at its start; download it again" if bzip2 and not head else "no MediaWiki export"
         reason = "packed in another way than bzip2; unpack it" if head.startswith(_PACKED) else reason
-        raise UserError(f"{path} is {reason}; check --source and --input")
+        raise UserError(f"{path} is {reason}; check --source, or leave it out of --input")
     tail = b"".join(content or b"" for _, content in chunks(path, max(0, path.stat().st_size - (2 << 20)), bzip2))
     if not tail.rstrip().endswith(b"</mediawiki>"):
         raise UserError(f"{path} is cut off or damaged: it does not end with </mediawiki>; download it again")

@@ -169,6 +169,15 @@ def test_directories_and_indexes(tmp_path: Path) -> None:
     assert [item.id for item in read_all(source) if isinstance(item, Document)] == ["1", "2"]
 
 
+def test_feeds_and_checksums_beside_a_dump_are_left_out(tmp_path, capsys):
+    for name in ("a.xml.bz2-rss.xml", "a.xml.bz2.sha1", "a.xml.bz2.md5", "sums.txt"):
+        (tmp_path / name).write_text("<rss/>")
+    (tmp_path / "a.xml").write_bytes(WHOLE)
+    (tmp_path / "a.xml-p1p20.bz2").write_bytes(bz2.compress(WHOLE))
+    assert [entry["name"] for entry in Wikipedia([tmp_path], 1 << 20).inputs] == ["a.xml", "a.xml-p1p20.bz2"]
+    assert "are not read (4, such as a.xml.bz2-rss.xml)" in capsys.readouterr().out
+
+
 BOMB = '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
 
 
