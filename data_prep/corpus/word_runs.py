@@ -23,7 +23,6 @@ _DIVIDERS = "-–—/"
 _BLANK = re.compile(r"\s")
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # a Chinese or Japanese character is a word
 _FEW_OTHERS = 0.1  # of the characters; with more it is faster to spell all of them one by one
-_MARKS = [bytes([number]) for number in (0xC0, 0xC1, *range(0xF5, 0xFF))]  # that UTF-8 does not use
 _GONE = 0xFF  # for a character that does not count; no text has this byte
 _LETTERS = 8  # that one number holds
 _MAX_LETTERS = 128  # of a word; in longer ones the rest does not count
@@ -91,14 +90,13 @@ def _spell(piece: str) -> bytes:
     if len(others) < _FEW_OTHERS * len(characters):
         codes, places = np.unique(characters[others], return_inverse=True)
         letters = [_SPELLED[code].encode() or bytes([_GONE]) for code in codes.tolist()]
-        several = {each for each in letters if len(each) > 1}
-        if len(several) <= len(_MARKS):  # each is one byte for a moment
-            marks = dict(zip(several, _MARKS))
-            characters[others] = np.frombuffer(b"".join(marks.get(each, each) for each in letters), np.uint8)[places]
-            spelled = characters.astype(np.uint8).tobytes()
-            for each, mark in marks.items():
-                spelled = spelled.replace(mark, each)
-            return spelled
+        characters[others] = np.array([each[0] for each in letters], np.uint32)[places]
+        spelled, parts, begin = characters.astype(np.uint8).tobytes(), list[bytes](), 0
+        is_longer = np.array([len(each) > 1 for each in letters])[places]
+        for at, place in zip(others[is_longer].tolist(), places[is_longer].tolist()):
+            parts += (spelled[begin:at], letters[place])
+            begin = at + 1
+        return b"".join([*parts, spelled[begin:]])
     return piece.translate(_SPELLED).encode()
 
 

@@ -38,15 +38,11 @@ def shards_of(out: Path, vocabulary: Path, *options: object) -> list[dict[str, A
     length=st.integers(1, 5),
     piece=st.integers(1, 40),
     others=st.sampled_from([0.0, 0.3, 2.0]),
-    marks=st.integers(0, 12),
 )
-def test_runs_are_those_of_each_text_alone(
-    texts: list[str], length: int, piece: int, others: float, marks: int
-) -> None:
+def test_runs_are_those_of_each_text_alone(texts: list[str], length: int, piece: int, others: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_runs, "_PIECE_CHARACTERS", piece)
         patch.setattr(word_runs, "_FEW_OTHERS", others)
-        patch.setattr(word_runs, "_MARKS", word_runs._MARKS[:marks])
         runs = read_runs(texts, length)
     hashes = np.concatenate([np.zeros(0, np.uint64), *runs.hashes])
     numbers, inside = runs.texts_of(np.arange(len(hashes)))
