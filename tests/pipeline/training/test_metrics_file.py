@@ -8,6 +8,7 @@ import threading
 import time
 from types import SimpleNamespace
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from pipeline.data.collate import BatchShape
 from pipeline.engine.hardware import GPUS, find_by_device_name
 from pipeline.training import metrics_file
 from pipeline.training.callbacks import LINE_SECONDS, Console, curves_of, evaluation_lines
-from pipeline.training.step_metrics import Meter
+from pipeline.training.step_metrics import Meter, StepMetrics
 from pipeline.training.training_run import Evaluation, Lap, Throughput, TrainingRun, TrainState
 from tests.pipeline.training.made_records import evaluation, log_run, open_log, training
 
@@ -220,6 +221,14 @@ def test_a_meter_continues_from_earlier_totals():
     assert set(second.totals()) == {0.0}
     second.add(batch(1, 2, 3, 4))
     assert second.of_this_start(second.totals()) == (2, 3)
+
+
+@pytest.mark.parametrize(("rank", "saved", "tokens"), [(0, 4, 2.0), (0, 3, 0.0), (1, 4, 0.0)])
+def test_rank_0_goes_on_from_saved_sums_unless_an_earlier_version_had_others(rank, saved, tokens):
+    task = SimpleNamespace(sums_kind=MeterSums, throughput=lambda: None)
+    run = mock.Mock(is_rank_0=rank == 0)
+    run.engine.device, run.state.meter = "cpu", [1.0, 2.0, 3.0, 4.0][:saved]
+    assert StepMetrics(run, task).meter.totals().tokens == tokens
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
