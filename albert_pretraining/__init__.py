@@ -1,4 +1,7 @@
-"""Pre-trains and fine-tunes ALBERT: the Python API (docs/python.md) and the console script."""
+"""Pre-trains and fine-tunes ALBERT: the Python API (docs/python.md) and the console script.
+
+api   models, and shards as a dataset
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -9,7 +9,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = sorted(
     path.parent.relative_to(REPOSITORY).as_posix()
-    for top in ("common", "data_prep", "model", "pipeline")
+    for top in ("albert_pretraining", "common", "data_prep", "model", "pipeline")
     for path in (REPOSITORY / top).rglob("__init__.py")
 )
 

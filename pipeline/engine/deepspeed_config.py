@@ -27,6 +27,9 @@ SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"  # the presets, whi
 REMEDY = "name a file such as ds_configs/base.json"
 MAX_CONFIG_BYTES = 4 << 20
 MAX_BATCH = 1 << 24  # rows. Larger numbers are mistakes.
+_Profiler = Literal[
+    "enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file"
+]
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -133,8 +136,8 @@ class _TopLevel(Strict):
     data_types: _DataTypes = _DataTypes()
     prescale_gradients: bool = False
     gradient_predivide_factor: AboveZero = 1.0
-    flops_profiler: dict[str, Any] = Field(default_factory=dict)
-    timers: dict[str, Any] = Field(default_factory=dict)
+    flops_profiler: dict[_Profiler, Any] = Field(default_factory=dict)
+    timers: dict[Literal["throughput"], dict[Literal["enabled", "synchronized"], bool]] = Field(default_factory=dict)
     wall_clock_breakdown: bool = False
     memory_breakdown: bool = False
     dump_state: bool = False
@@ -158,7 +161,7 @@ def _validate(model: type[BaseModel], values: Mapping[str, Any], source: Path, p
     except ValidationError as error:
         # A mistyped key first: it may be the one that is missing.
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    path = prefix + ".".join(map(str, first["loc"]))
+    path = prefix + ".".join(map(str, first["loc"])).removesuffix(".[key]")
     if first["type"] == "extra_forbidden":
         block: Any = model
         for name in first["loc"][:-1]:

@@ -226,8 +226,8 @@ class Predictor:
         encoded = EncodedTexts(self.vocabulary, texts)
         embeddings = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
         order = np.argsort(encoded.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        for start in range(0, len(order), max(1, batch_size)):
+            chosen = order[start : start + max(1, batch_size)]
             rows, placement = pack([(encoded[index][:room], None) for index in chosen.tolist()])
             hidden = model(**to_device(rows, self._device)).last_hidden_state  # (B, S, H)
             if pooling.mode == "cls":

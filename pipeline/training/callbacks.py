@@ -22,7 +22,7 @@ WAITING = 0.05  # part of the time spent waiting for data from which a line says
 SHRINKING = 0.8  # part of LAMB's update that the weight decay is, from which a line says so; else below 0.01
 TASKS = ("mlm", "sop", "nsp")
 _COUNTS = {"step", "samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds", "epochs"}
-"""Numbers of a record that are no curves, nor are those of one corpus, such as "samples/wikipedia"."""
+"""Numbers of a record that are no curves, nor are those of one corpus or held-out directory."""
 
 
 class Console(Callback):
@@ -247,7 +247,8 @@ def curves_of(split: str, metrics: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers of a record that become curves, by tag, such as "train/loss". Counts do not."""
     if split not in ("train", "eval"):
         return {}
-    numbers = {f"{split}/{name}": value for name, value in _numbers(metrics) if name.partition("/")[0] not in _COUNTS}
+    part = -1 if split == "eval" else 0  # "wikipedia/pairs" of held-out rows, but "samples/wikipedia" of training
+    numbers = {f"{split}/{name}": n for name, n in _numbers(metrics) if name.split("/")[part] not in _COUNTS}
     if ratios := dict(_numbers(metrics.get("trust_ratios") or {})):
         numbers |= {"train/trust_ratio_min": min(ratios.values()), "train/trust_ratio_max": max(ratios.values())}
     return numbers

@@ -252,6 +252,7 @@ class MultiLabel(Classification):
             right, both = hits[texts].sum(axis=0), sizes[texts].sum(axis=0)  # (C,) each
             if metric == "f1_micro":
                 return float(2 * right.sum() / max(1, both.sum()))
+            assert metric == "f1_macro"
             return float((2 * right / np.maximum(both, 1))[both > 0].mean()) if both.any() else 0.0
 
         return compute

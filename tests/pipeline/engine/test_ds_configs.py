@@ -154,6 +154,8 @@ TEXTS = [
     ('{"optimizer": {"type": "Lmab"}}', "use one of Lamb, Adam, AdamW"),
     ('{"optimizer": {"type": "Lamb", "params": {"max_coeff": 10}}}', "max_coeff"),
     ('{"optimizer": {"type": "AdamW", "params": {"bias_correction": false, "torch_adam": true}}}', "torch_adam"),
+    ('{"flops_profiler": {"enbaled": true}}', "flops_profiler.enbaled"),
+    ('{"timers": {"throughput": {"enable": true}}}', "timers.throughput.enable"),
     ("{}", "optimizer.type"),
     ('{"optimizer": {"type": "Lamb", "params": {"lr": 0.1}}, "scheduler": {"params": {}}}', "scheduler.type"),
 ]

@@ -115,7 +115,7 @@ def test_a_published_model_without_a_task(tmp_path):
     (((best, *_),),) = predictor.fill_mask(["a [MASK]"])
     assert best.piece == PIECES[int(shares.argmax())]
     assert best.probability == pytest.approx(float(shares.max()), abs=1e-5)
-    assert predictor.embed(TEXTS).shape == (4, 32)
+    assert predictor.embed(TEXTS).shape == predictor.embed(TEXTS, batch_size=0).shape == (4, 32)
     with pytest.raises(UserError, match="mlm is not fine-tuned on a task; name a fine-tuned model"):
         predictor.predict([{"text": "a"}])
 

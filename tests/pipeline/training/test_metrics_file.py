@@ -68,6 +68,14 @@ def test_every_number_but_counts_becomes_a_curve():
     curves = curves_of("train", training(10) | {"samples/books": 5, "epochs/books": 0.5})  # of one corpus
     assert curves.keys() == {f"train/{name}" for name in expected}
     assert (curves["train/trust_ratio_min"], curves["train/trust_ratio_max"]) == (0.25, 2.0)
+    evaluated = {
+        "pairs": 5,
+        "wikipedia/pairs": 7,
+        "wikipedia/interval_tokens": 9,
+        "wikipedia/mlm_loss": 4.0,
+        "tokens/mlm_loss": 5,
+    }
+    assert curves_of("eval", evaluated).keys() == {"eval/wikipedia/mlm_loss", "eval/tokens/mlm_loss"}
 
 
 def test_a_number_that_is_not_finite_is_null(tmp_path):
