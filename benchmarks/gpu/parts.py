@@ -37,13 +37,13 @@ class Part:
 def run_tests(place: Place, name: str, kind: str = "") -> Iterator[Result]:
     """Runs a file of tests/gpu/: the tests of a GPU, or of a processor if the place is one.
 
-    Of the tests of a GPU, those with `kind` in their names. Yields the outcomes so far: "passed", "skipped: ..." or
+    Of the tests of a GPU, those whose names match `kind`. Yields the outcomes so far: "passed", "skipped: ..." or
     "failed: ...", and in the end what tests have recorded, by test.
     """
     words = ["-v", "-p", "no:cacheprovider", "-m", "gpu" if place.on_gpu else "not gpu", f"tests/gpu/test_{name}.py"]
     only = f"({' or '.join(place.only)})" if place.only else ""
     words += ["-k", " and ".join(filter(None, [kind if place.on_gpu else "", only]))]
-    result: Result = {"backend": one_card_backend(place.device.type)} if kind else {}
+    result: Result = {"backend": one_card_backend(place.device.type)} if kind == "one_card" else {}
     variables = {**os.environ, "COLUMNS": "300"}  # else pytest would cut its messages
     with tempfile.NamedTemporaryFile(suffix=".xml") as file:
         command = [sys.executable, "-m", "pytest", f"--junitxml={file.name}", *words]
@@ -75,7 +75,7 @@ PARTS = {
     **{f"run-{model}": Part(partial(runs.train_preset, model=model)) for model in MODELS},
     **{f"profile-{model}": Part(partial(runs.profile_preset, model=model)) for model in MODELS},
     **{f"tests-{name}": Part(partial(run_tests, name=name)) for name in ("kernels", "models", "training")},
-    "tests-several_devices": Part(partial(run_tests, name="several_devices"), gpus=4),
+    "tests-several_devices": Part(partial(run_tests, name="several_devices", kind="not one_card"), gpus=4),
     "several-ranks": Part(partial(run_tests, name="several_devices", kind="one_card")),
     **{
         f"speed-{model}-{length}-{precision}": Part(
