@@ -23,7 +23,7 @@ from pipeline.checkpoint import pooling
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
 from pipeline.settings.finetune_flags import seed_directories
-from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings, RunSettings
+from pipeline.settings.run_settings import FinetuneSettings, PretrainSettings
 from pipeline.settings.settings_file import SETTINGS, read_settings
 from pipeline.tasks.own_tasks import Head, task_of
 from pipeline.tasks.task import Task
@@ -293,7 +293,8 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
     recorded = next(iter(begun.values()), None)
     # The run that --init named may have gone on since.
     pretraining = recorded.pretraining if isinstance(recorded, FinetuneSettings) else _pretraining_of(init)
-    if recorded is not None and len(begun) == len(runs) and all(_has_weights(init, *one) for one in begun.items()):
+    place, own = str(init.resolve()), [run for run in begun if (run / "done").exists() or tags(run / "checkpoints")]
+    if recorded is not None and len(own) == len(runs) and all(one.init == place for one in begun.values()):
         assert recorded.init_model is not None
         assert recorded.init_weights is not None
         return InitialModel(
@@ -301,10 +302,6 @@ def find_initial_model(init: Path | None, runs: Sequence[Path]) -> InitialModel 
         )
     weights = read_initial_weights(init)
     return InitialModel(init, weights.digest(), weights.config, weights.vocabulary, weights, pretraining)
-
-
-def _has_weights(init: Path, run: Path, record: RunSettings) -> bool:
-    return record.init == str(init.resolve()) and ((run / "done").exists() or bool(tags(run / "checkpoints")))
 
 
 def _pretraining_of(init: Path) -> PretrainSettings | None:
