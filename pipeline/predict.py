@@ -101,13 +101,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def answered(
-    args: argparse.Namespace, rows: Sequence[Row], examples: Sequence[Any], answer: Answering
+    predictor: "Predictor", batch_size: int, rows: Sequence[Row], examples: Sequence[Any], answer: Answering
 ) -> Iterator[Rows]:
     """The rows with the columns that `answer` gives for their examples, some batches at a time.
 
-    The row of an example of None stays as it is.
+    The row of an example of None stays as it is. In the end it says how many were too long.
     """
-    size = BATCHES_IN_CHUNK * args.batch_size
+    size = BATCHES_IN_CHUNK * batch_size
     with Progress("predict", len(examples), "rows", quiet_seconds=5.0) as progress:
         for start in range(0, len(examples), size):
             chunk = examples[start : start + size]
@@ -115,6 +115,8 @@ def answered(
             of_rows = [{} if example is None else next(answers) for example in chunk]
             yield [{**row, **columns} for row, columns in zip(rows[start : start + size], of_rows, strict=True)]
             progress.update(len(chunk))
+    if cut := sum(predictor.cut):
+        print(f"note: {cut:,} rows are longer than the model reads; their ends were left out", file=sys.stderr)
 
 
 def _open(run: Path) -> "Predictor":
@@ -139,7 +141,7 @@ def predictions(args: argparse.Namespace) -> Iterator[Rows]:
         by_id = predictor.answer(some, args.batch_size)
         return [by_id[example.id] for example in some]
 
-    return answered(args, table.rows, examples, answer)
+    return answered(predictor, args.batch_size, table.rows, examples, answer)
 
 
 def embed_texts(args: argparse.Namespace) -> Iterator[Rows]:
@@ -152,7 +154,7 @@ def embed_texts(args: argparse.Namespace) -> Iterator[Rows]:
     def answer(some: list[Any]) -> list[dict[str, Any]]:
         return [{"embedding": vector} for vector in predictor.embed(some, args.batch_size).tolist()]
 
-    return answered(args, table.rows, texts, answer)
+    return answered(predictor, args.batch_size, table.rows, texts, answer)
 
 
 def fill_masks(args: argparse.Namespace) -> Iterator[Rows]:

@@ -16,7 +16,8 @@ from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, is_of_
 
 _TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
 
-_MARKUP = re.compile(r'\s*(?:<(?:\?xml|!doctype|html|mediawiki)\b|\{\s*"|\[\s*["{])', re.IGNORECASE)
+_TAG = r"<(?:!--|(?:\?xml|!doctype|html|head|title|body|div|p|tei|mediawiki)\b)"
+_MARKUP = re.compile(rf'\s*(?:{_TAG}|\{{\s*"|\[\s*["{{])', re.IGNORECASE)
 
 # Project Gutenberg's texts before and after a book, whose wording has changed since 1991. The licence, "small print",
 # stood before the book until 2002, and after it until 2004.

@@ -59,7 +59,7 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
     training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
-        raise UserError(f"{directory} has no evaluation or no speed; train it on with --eval-data DIR and more --steps")
+        raise UserError(f"{directory} has no evaluation or no speed; make a run with --eval-data DIR, or more steps")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)

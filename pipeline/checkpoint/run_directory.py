@@ -57,8 +57,7 @@ def check_summary(output: Path) -> None:
 def _check_unused(output: Path, names: Sequence[str]) -> None:
     if taken := [name for name in names if os.path.lexists(output / name)]:
         raise UserError(
-            f"{output} holds {', '.join(taken)} and no run (no settings.json); move them away, or choose another "
-            "--output"
+            f"{output} holds {', '.join(taken)} and no {SETTINGS}; move them away, or give another --output"
         )
 
 
@@ -91,7 +90,8 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             lines += changed_settings(before, after, f"{prefix}{key}.")
         elif before != after:
-            lines.append(f"{prefix}{key}: {before} -> {after}")
+            is_text = key == "data_digests"
+            lines.append("other shards in --data" if is_text else f"{prefix}{key}: {before} -> {after}")
     return lines
 
 

@@ -211,8 +211,8 @@ class Rendezvous:
                     "or `python -m pipeline.preflight`"
                 )
             print(
-                f"error: cannot listen on port {port} ({one_line(error)}); another job may run on this host: give "
-                "another --master_port",
+                f"error: cannot listen on port {port} ({one_line(error)}); another job may run on this host: "
+                "give the launcher another --master_port, before the module",
                 file=sys.stderr,
             )
             # The agent chooses another port when it starts the ranks again.

@@ -273,9 +273,7 @@ def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "
         if native[wanted]:
             return wanted, None
         if choice == "config":
-            raise UserError(
-                f"the DeepSpeed JSON asks for {wanted}, which {hardware.name} does not have; use --precision auto"
-            )
+            raise UserError(f"the DeepSpeed JSON asks for {wanted}, which {hardware.name} lacks; use --precision auto")
         fallback: Precision = "bf16" if native["bf16"] else "fp32"
         return fallback, f"{hardware.name} has no native {wanted}: training in {fallback} instead"
     if choice == "fp16" and not native["fp16"]:

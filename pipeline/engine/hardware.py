@@ -104,9 +104,7 @@ def check_accelerator() -> None:
     if chosen == "":
         del os.environ["DS_ACCELERATOR"]
     elif chosen is not None and chosen.lower() not in ("cpu", "cuda"):
-        raise UserError(
-            f"the environment variable DS_ACCELERATOR is {chosen[:40]!r}, neither cpu nor cuda; correct it, or unset it"
-        )
+        raise UserError(f"the variable DS_ACCELERATOR is {chosen[:40]!r}, neither cpu nor cuda; correct or unset it")
     elif chosen is not None:
         os.environ["DS_ACCELERATOR"] = chosen.lower()
 
@@ -240,9 +238,7 @@ def find_gpu(
     the run. Raises UserError: an unknown name without memory and peak.
     """
     if name not in GPUS and None in (memory_gb, tflops):
-        raise UserError(
-            f"--gpu {name!r} is not known; choose one of {', '.join(GPUS)}, or give --gpu-memory and --gpu-tflops"
-        )
+        raise UserError(f"--gpu {name!r} is not known; use {', '.join(GPUS)}, or give --gpu-memory and --gpu-tflops")
     gpu = GPUS.get(name) or Gpu(name, 0.0, {}, _PCIE, network_gbit=100, device_names="")
     return replace(
         gpu,

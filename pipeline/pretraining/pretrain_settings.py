@@ -220,9 +220,7 @@ def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: str)
 def _check_vocabulary(source: str, file: Path, own: Vocabulary, data: Path, of_data: Vocabulary) -> None:
     """Raises UserError if the shards have other pieces or another normalisation than the vocabulary `own` in `file`."""
     if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
-        raise UserError(
-            f"{source} and --data {data} have different vocabularies; make the shards again with --vocab {file}"
-        )
+        raise UserError(f"{source} and --data {data} have different vocabularies; make shards with --vocab {file}")
 
 
 def _execution_options(

@@ -34,9 +34,7 @@ def read_settings(run: Path) -> PretrainSettings | FinetuneSettings:
     """The settings of a run. Raises UserError: they are missing, damaged, or of a format that is not known."""
     path = run / SETTINGS
     if not os.path.lexists(path):
-        raise UserError(
-            f"{run} holds no run (no {SETTINGS}); name the --output of pipeline.pretrain or pipeline.finetune"
-        )
+        raise UserError(f"{run} holds no run (no {SETTINGS}); name the --output of pretrain or finetune")
     return _settings_of(read_object(path, _REMEDY), path)
 
 

@@ -73,7 +73,9 @@ class Console(Callback):
         self._run.say("\n".join(evaluation_lines(self._run.state.step, evaluation, fraction)))
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        """Prints the line of an evaluation."""
+        """Prints the line of an evaluation. The time that is left does not follow from one before the first step."""
+        if self._run.state.step == self._first_step:
+            self._began = self._now()
         self._run.say("\n".join(evaluation_lines(self._run.state.step, evaluation)))
 
     def _training_line(self, record: Mapping[str, Any], is_last: bool) -> str:

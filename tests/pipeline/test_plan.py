@@ -72,7 +72,7 @@ def test_a_gpu_of_given_figures() -> None:
     assert set(request("--gpu", "v100", "--gpu-tflops", "100").cluster.gpu.tflops) == set(GPUS["v100"].tflops)
     known = request("--gpu-memory", "94")
     assert (known.cluster.gpu.memory_bytes, known.cluster.gpu.tflops) == (94e9, GPUS["h100"].tflops)
-    with pytest.raises(UserError, match=r"not known; choose one of v100, .* or give --gpu-memory and --gpu-tflops"):
+    with pytest.raises(UserError, match=r"not known; use v100, .* or give --gpu-memory and --gpu-tflops"):
         request("--gpu-memory", "96", "--gpu", "rtx-pro-6000")
 
 

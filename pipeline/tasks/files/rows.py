@@ -160,7 +160,8 @@ def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
     for flag, name in read:
         if name is not None and name not in table.columns:
             fault = f"has no column {name!r}; it has {', '.join(table.columns)}"
-            raise UserError(f"{table.source} {fault}; check --task; of an own task, name the column with --{flag}")
+            remedy = f"name the column with --{flag}" + (", or check --task" if labelled else "")
+            raise UserError(f"{table.source} {fault}; {remedy}")
 
 
 def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow], Iterable[Any]]) -> tuple[str, ...]:

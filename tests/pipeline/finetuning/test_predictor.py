@@ -103,7 +103,10 @@ def test_labels_are_those_of_their_numbers_and_a_published_classifier_may_read_p
     sorted_as_texts = config | {"id2label": dict(sorted(labels.items()))}  # 10 before 2
     (place / "config.json").write_text(json.dumps(sorted_as_texts))
     best = int(logits_of(place, "SequenceClassification", "abc de", "bad").argmax())
-    found = open_predictor(place).predict([("abc de", "bad"), {"text": "abc de", "text_pair": "bad"}])
+    predictor = open_predictor(place)
+    found = predictor.predict([("abc de", "bad"), {"text": "abc de", "text_pair": "bad"}])
+    predictor.predict([("abc de", "bad " * predictor.model.config.max_position_embeddings)])
+    assert predictor.cut == [0, 1]
     assert [each["prediction"] for each in found] == [f"label {best}"] * 2
     with pytest.raises(UserError, match="has 3 texts, and the task 1; give as many"):
         open_predictor(place).predict([("a", "b", "c")])
@@ -116,6 +119,8 @@ def test_a_published_model_without_a_task(tmp_path):
     assert best.piece == PIECES[int(shares.argmax())]
     assert best.probability == pytest.approx(float(shares.max()), abs=1e-5)
     assert predictor.embed(TEXTS).shape == predictor.embed(TEXTS, batch_size=0).shape == (4, 32)
+    predictor.embed([TEXTS[0], "a " * predictor.model.config.max_position_embeddings])
+    assert predictor.cut == [0, 0, 1]
     with pytest.raises(UserError, match="mlm is not fine-tuned on a task; name a fine-tuned model"):
         predictor.predict([{"text": "a"}])
 

@@ -163,7 +163,7 @@ def test_what_decides_the_results_may_not_change(words, second):
             run_directory.check_same_settings(other)
     manifest = second / "manifest.json"
     manifest.write_text(manifest.read_text() + "\n")  # another digest
-    with pytest.raises(UserError, match=r"a run with other settings \(data_digests: "):
+    with pytest.raises(UserError, match=r"a run with other settings \(other shards in --data\)"):
         run_directory.check_same_settings(resolve(words | MANY_FLAGS | {"--data": str(second)}))
 
 
@@ -178,7 +178,7 @@ def test_an_output_that_cannot_be_made_is_refused_before_anything_is_written(tmp
 @pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "export", "done", "results.json"])
 def test_files_that_no_run_wrote_are_refused(tmp_path, name):
     (tmp_path / name).write_text("")
-    with pytest.raises(UserError, match=f"holds {name} and no run"):
+    with pytest.raises(UserError, match=f"holds {name} and no settings.json"):
         run_directory.check_output(tmp_path)
 
 

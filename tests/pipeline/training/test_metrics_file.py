@@ -154,6 +154,13 @@ def test_a_line_says_what_matters(on_gpu, step, more, end):
     assert line.endswith(f"  {end}")
 
 
+def test_the_time_that_is_left_begins_after_an_evaluation_before_the_first_step():
+    lines = Lines(100)
+    lines.now = 1000.0
+    lines.console.on_evaluation(Evaluation(evaluation(0), 0.1, "mlm_loss", ("mlm",)))
+    assert lines.log(10, 1005.0, overflow_steps=0).endswith("  45 s left")
+
+
 def test_few_lines_and_always_the_first_and_the_last():
     lines = Lines(100)
     printed = [step for step in range(1, 101) if lines.log(step, float(step)) is not None]
