@@ -27,7 +27,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 def load(source: Place) -> Model:
-    """Opens a run, an export, a published ALBERT or BERT, or one of the hub by name, on the GPU if there is one."""
+    """Opens a run, an export, a published ALBERT or BERT, or one of the hub; on a GPU unless DS_ACCELERATOR is cpu."""
     return open_predictor(Path(source), "the source")
 
 

@@ -131,7 +131,7 @@ def read_texts_with_language(unit: WorkUnit) -> Iterator[tuple[str, str]]:
 
 
 def read_column(unit: WorkUnit, name: str) -> Iterator[str]:
-    """Yields one column ("id", "title" or "text") of each document in order, with one row group in memory.
+    """Yields one column ("id", "title" or "text") of each document in order, with a row group in memory, or two.
 
     UserError: a file is damaged.
     """

@@ -205,10 +205,7 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
         raise UserError(f"there is no task {flags.task_word!r}; {hint}")
     for one in declare.flags_of(FinetuneFlags):
         if one.group == "own files" and getattr(flags, one.field) != one.default:
-            raise UserError(
-                f"{one.name} is for tasks on own files, such as --task classification; --task {flags.task_word} knows "
-                "its files"
-            )
+            raise UserError(f"{one.name} is for tasks on own files; leave it out with --task {flags.task_word}")
     if flags.data is None:
         raise UserError(f"--task {flags.task_word} needs --data, a directory with its files or a data set's name")
     return flags

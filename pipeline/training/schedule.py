@@ -79,10 +79,7 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
         )
     kind, params = (block or {}).get("type"), dict((block or {}).get("params", {}))
     if kind not in (None, *KINDS):
-        raise UserError(
-            f"scheduler.type {kind!r} is not known; use {', '.join(KINDS)}, "
-            "or no scheduler block for the paper's schedule"
-        )
+        raise UserError(f"scheduler.type {kind!r} is not known; use {', '.join(KINDS)}, or no block for the paper's")
     shape = params.pop("warmup_type", "linear" if kind == "WarmupStableDecay" else "log")
     floor = start = end = 0.0
     decay_steps, decay_shape = 0, "linear"

@@ -130,11 +130,22 @@ def test_a_row_group_is_decoded_once_for_units_that_follow_each_other(tmp_path, 
     assert texts == [document.text for document in documents]
     assert opened == ["train-00000.parquet", "train-00001.parquet"]
     # Files that were written again at the same place are read again.
+    next(work_units.read_column(units[0], "text"))
     other = [Document(document.id, "", f"Other. {document.text}") for document in documents]
     shutil.rmtree(place)
     corpora.write_documents(place, other, parts=2)
     units = work_units.open_corpus([place], "train").units
-    assert [t for unit in units[::-1] for t in work_units.read_column(unit, "text")][-1] == other[0].text
+    assert [text for unit in units for text in work_units.read_column(unit, "text")] == [one.text for one in other]
+
+
+@pytest.mark.parametrize("characters", [1, 3000])
+def test_units_of_several_row_groups_have_their_texts(tmp_path, monkeypatch, characters):
+    monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 1)
+    monkeypatch.setattr(d, "_ROW_GROUP_CHARACTERS", characters)
+    documents = corpora.make_documents(40)
+    units = work_units.open_corpus([corpora.write_documents(tmp_path / "documents", documents)], "train").units
+    assert len({part.row_group for unit in units for part in unit.slices}) > 5
+    assert [text for unit in units for text in work_units.read_column(unit, "text")] == [one.text for one in documents]
 
 
 def test_units_are_about_equal(documents_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

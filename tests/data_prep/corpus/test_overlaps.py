@@ -96,10 +96,21 @@ def test_what_a_text_repeats_counts_once_of_a_shorter_held_out_one() -> None:
     assert overlaps.most_similar(overlaps.Index.of([song]), [song, f"{song} {first}"]) == {0: 0, 1: 0}
 
 
+def test_both_ways_of_spelling_give_the_same_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every character: in an English text it is spelled in another way than in a Greek one."""
+    text = "".join(map(chr, [*range(1, 0xD800), *range(0xE000, 0x30000)]))
+    monkeypatch.setattr(word_runs, "_FEW_OTHERS", 2.0)
+    spelled = [
+        way.translate(word_runs._TABLE) for way in (word_runs._spell(text), text.translate(word_runs._SPELLED).encode())
+    ]
+    assert len({letters.replace(b"\xff", b"") for letters in spelled}) == 1
+
+
 def test_a_refused_start_says_in_words_which_documents_are_others() -> None:
     here, there = ({"documents_digest": one, "seed": 1} for one in "ab")
     assert (
-        describe_differences(here, there | {"seed": 2}) == "the documents are others; seed is 1 there, 2 was asked for"
+        describe_differences(here, there | {"seed": 2})
+        == "--documents: the documents are others; seed is 1 there, 2 was asked for"
     )
 
 
@@ -176,7 +187,7 @@ def test_held_out_text_is_clean_by_default(vocabulary_file, tmp_path, capsys):
     assert counts.duplicates_left_out + counts.similar_left_out == 4
     assert shards_of(tmp_path / "all", vocabulary_file, *flags, "--keep-similar") == []
     assert shards.open_shards(tmp_path / "all").manifest.counts.similar_left_out == 0
-    with pytest.raises(UserError, match="overlaps_digest is '' there"):
+    with pytest.raises(UserError, match=r"\(--keep-similar, --held-out-of: the documents are others\)"):
         shards_of(tmp_path / "all", vocabulary_file, *flags)
     ids = [document.id for document in corpora.read_documents((first, second))]
     everything, kept = (

@@ -15,9 +15,11 @@ from data_prep.corpus.documents import Document
 from data_prep.format import shard_manifest as manifests
 from data_prep.format import shards
 from data_prep.format.pairs import max_pairs
+from data_prep.jobs.make_shards import encode_documents
 from data_prep.text.load_vocabulary import load_vocabulary
 from data_prep.text.normalize import normalize
 from data_prep.text.sentences import split_sentences
+from data_prep.text.text_encoder import Encoder
 from tests.data_prep import corpora
 
 
@@ -141,3 +143,12 @@ def test_a_full_disk_is_one_line_and_all_done_stays(documents_directory, vocabul
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.rglob("*.tmp"))
     assert (tmp_path / "set" / ".units" / "options.json").exists()
+
+
+def test_the_sentences_of_a_long_document_are_all_its_own(vocabulary):
+    """They are read in groups."""
+    numbers = [1, 1023, 1024, 1025, 3000]
+    texts = [("Mola bafilon.\n" * number, "en") for number in numbers]
+    tokens, lengths, of_documents, _ = encode_documents(texts, Encoder(vocabulary))
+    assert of_documents.tolist() == numbers
+    assert (len(lengths), lengths.sum()) == (sum(numbers), len(tokens))

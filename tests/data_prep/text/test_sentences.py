@@ -129,3 +129,8 @@ def test_no_group_is_possessive() -> None:
     """Python before 3.11.5 goes back into such a group, and then joins sentences (github.com/python/cpython/106052)."""
     for source in (ROOT / "data_prep").rglob("*.py"):
         assert not re.search(r"\)[*+?]\+|\(\?>", source.read_text(encoding="utf-8")), source
+
+
+def test_wide_spaces_are_spaces():
+    assert split_sentences("He met Mr.\u00a0Smith.\u3000Then he left.") == ["He met Mr. Smith.", "Then he left."]
+    assert split_sentences("Foo J\u00a0. Bar.", "sw") == ["Foo J . Bar."]
