@@ -3,8 +3,8 @@
     python -m benchmarks.encoders --init DIR --data GLUE --out WORK [--tasks cola ...] [--publish NAME]
 
 Both systems get the same files, hyperparameters, optimizer, steps and seeds, and for each seed the same batches. The
-weights after the last step are scored on the dev set: no step is chosen by it. `--systems this random` compares an
-encoder of this project with random weights in the same shape instead.
+weights after the last step are scored on the dev set: no step is chosen by it. `--by-length` gives Trainer its own
+batches of similar lengths, from a worker. `--systems this random` compares with random weights in the same shape.
 
 Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after the last part; an interrupted one begins
 anew, so that its processor time is known. The page is written from the parts that are there, after each of them.
@@ -39,14 +39,14 @@ from pipeline.tasks.registry import find_task
 from pipeline.tasks.task import Task, steps_of_epochs
 
 SYSTEMS = {"this": "this project", "trainer": "Trainer", "random": "random weights"}
+MEASURES = {"processor_seconds": -1, "examples_per_second": 1}  # of speed; -1 if less is better
 TASKS = ("cola", "stsb", "rte", "mrpc", "sst2")
 DROPOUT, WEIGHT_DECAY, EPS, WARMUP = 0.1, 0.01, 1e-6, 0.1
 
 _NOTE = (
-    "Scores are those of the weights after the last step: no step was chosen on these dev sets. They are the mean over "
-    "the seeds, whose number is in brackets, times 100, with half of its 95 % interval (Student's t). The speed of the "
-    "steps is examples per second of training, the median of each run; that of the whole run is the processor time "
-    "with start-up and evaluation, which other work on the machine changes little. Both are medians over the seeds."
+    "Scores are those of the weights after the last step: means over the seeds, whose number is in brackets, x 100, "
+    "with half of their 95 % interval (Student's t). The processor time is that of the whole run, with start-up and "
+    "evaluation. The speed of the steps is the median of each run. Both are medians over the seeds."
 )
 
 
@@ -65,6 +65,7 @@ def parser() -> Parser:
     p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of both systems (fp32)")
     p.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of each system (1)")
     p.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["this", "trainer"], help="(this trainer)")
+    p.add_argument("--by-length", action="store_true", help="Trainer: batches of similar lengths, from a worker")
     p.add_argument("--publish", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     p.add_argument("--part", nargs=3, metavar=("TASK", "SYSTEM", "SEED"), help="make one part only")
     return p
@@ -97,8 +98,8 @@ def parts_of(args: Any) -> Iterator[tuple[str, str, int]]:
 def settings_of(args: Any) -> dict[str, Any]:
     """What all parts of a page have in common."""
     names = ("epochs", "batch_size", "learning_rate", "max_length", "precision", "threads")
-    given = {name: getattr(args, name) for name in names}
-    return {"init": args.init.absolute().name, "schedule": "linear", "batches": "same"} | given
+    kept = {"init": args.init.absolute().name, "schedule": "linear"} | {name: getattr(args, name) for name in names}
+    return kept | {"batches": "by length" if args.by_length else "same"}
 
 
 def read_part(args: Any, path: Path) -> dict[str, Any]:
@@ -200,7 +201,8 @@ def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
     settings = {"max_steps": steps, "warmup_steps": warmup, "lr_scheduler_type": "linear", "seed": seed}
     settings |= {"learning_rate": args.learning_rate, "weight_decay": WEIGHT_DECAY, "adam_epsilon": EPS}
     settings |= {f"per_device_{split}_batch_size": args.batch_size for split in ("train", "eval")}
-    settings |= {"train_sampling_strategy": "sequential", "max_grad_norm": 1.0, "bf16": args.precision == "bf16"}
+    settings |= {"train_sampling_strategy": "group_by_length" if args.by_length else "sequential"}
+    settings |= {"dataloader_num_workers": int(args.by_length), "bf16": args.precision == "bf16", "max_grad_norm": 1.0}
     settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
     settings |= {"use_cpu": not torch.cuda.is_available(), "output_dir": str(args.out / task.name / f"{system}-{seed}")}
     trainer = transformers.Trainer(
@@ -242,7 +244,7 @@ def summarise(name: str, found: dict[tuple[str, str, int], dict[str, Any]]) -> d
         measure: float(
             np.median([(parts["this", n][measure] / parts["trainer", n][measure]) ** sign for n in both] or [math.nan])
         )
-        for measure, sign in (("examples_per_second", 1), ("processor_seconds", -1))
+        for measure, sign in MEASURES.items()
     }
     gains = [parts["this", n]["metrics"][metric] - parts["trainer", n]["metrics"][metric] for n in both]
     return {"task": name, "scores": scores, "times_as_fast": ratios, "seeds_of_both": both, "differences": gains}
@@ -253,14 +255,14 @@ def markdown(result: dict[str, Any]) -> str:
     hardware, settings = result["hardware"], result["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     rows = []
-    is_paired = all("differences" in task for task in result["tasks"])  # earlier pages have other batches
+    is_paired = settings.get("batches") == "same"  # the first page has none of them
     for task in result["tasks"]:
         (metric,) = task["scores"]["this"]
         cells = [_score(task["scores"].get(system, {}).get(metric, [])) for system in SYSTEMS]
-        ratios = ["" if math.isnan(value) else f"{value:.2f}" for value in task["times_as_fast"].values()]
-        rows.append([task["task"], metric, *cells, *[_score(task.get("differences", []))] * is_paired, *ratios])
+        fast = [f"{task['times_as_fast'][measure]:.2f}".replace("nan", "") for measure in MEASURES]
+        rows.append([task["task"], metric, *cells, *[_score(task.get("differences", []))] * is_paired, *fast])
     header = ["task", "metric", *SYSTEMS.values(), *["difference, same batches"] * is_paired]
-    header += ["times as fast, steps", "times as fast, whole run"]
+    header += ["times as fast, processor time", "times as fast, steps"]
     return "\n".join(
         [
             f"{settings['init']} on GLUE's dev sets; {hardware['name']}, {hardware['cores']} cores; {versions}; "
@@ -269,7 +271,7 @@ def markdown(result: dict[str, Any]) -> str:
             f"{settings['epochs']:g} epochs, batch {settings['batch_size']}, peak rate {settings['learning_rate']:g} "
             f"after {100 * WARMUP:.0f} % of the steps, then linear decay; AdamW, weight decay {WEIGHT_DECAY:g}, "
             f"dropout {DROPOUT:g}, up to {settings['max_length']} tokens, {settings['precision']}, "
-            f"{settings['threads']} thread(s) each.",
+            f"{settings['threads']} thread(s) each{'; Trainer: by length' * (settings.get('batches') == 'by length')}.",
             "",
             markdown_table(header, rows, "ll" + "r" * (len(header) - 2)),
             "",

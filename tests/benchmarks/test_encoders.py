@@ -42,7 +42,7 @@ def test_the_page_has_means_and_median_ratios(tmp_path, capsys):
     (row,) = [line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| cola")]
     # Two seeds: the half interval is t(0.975, 1) = 12.706 times 25 / sqrt(1), with a standard error of 25.
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells == ["cola", "matthews", "50.0 ± 317.7 (2)", "50.0 (1)", "", "-25.0 (1)", "3.00", "2.50"]
+    assert cells == ["cola", "matthews", "50.0 ± 317.7 (2)", "50.0 (1)", "", "-25.0 (1)", "2.50", "3.00"]
     (task,) = json.loads((tmp_path / "page.json").read_text())["tasks"]
     assert task["scores"]["this"] == {"matthews": [0.25, 0.75]}
     assert capsys.readouterr().out
@@ -90,6 +90,13 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
         assert content["examples_per_second"] > 0
     assert encoders.main(words) == 0
     assert {path.name: path.read_text() for path in (tmp_path / "work" / "stsb").glob("*.json")} == parts
+    seen.clear()
+    grouped = [*words, "--out", str(tmp_path / "grouped"), "--by-length", "--part", "stsb", "trainer", "0"]
+    assert encoders.main(grouped) == 0
+    assert seen != pytest.approx(expected)
+    assert sorted(seen) == pytest.approx(sorted(expected))
+    settings = json.loads((tmp_path / "grouped" / "stsb" / "trainer-0.json").read_text())["settings"]
+    assert settings["batches"] == "by length"
 
 
 @torch.no_grad()
