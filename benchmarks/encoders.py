@@ -213,6 +213,9 @@ def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
         callbacks=[Clock()],
     )
     trainer.train()
+    if args.by_length:
+        dev = sorted(dev, key=lambda one: len(one.first + (one.second or "")))
+        trainer.args.train_sampling_strategy = "sequential"  # else the predictions are in another order than `dev`
     logits = trainer.predict(encoded(dev)).predictions  # (N, C)
     labels, ids = np.array([one.label for one in dev]), np.array([one.id for one in dev])
     found = Logits(ids, np.asarray(logits, dtype=np.float32), labels)
@@ -236,9 +239,7 @@ def summarise(name: str, found: dict[tuple[str, str, int], dict[str, Any]]) -> d
     parts = {key[1:]: part for key, part in found.items() if key[0] == name}
     systems = [system for system in SYSTEMS if any(key[0] == system for key in parts)]
     metric = find_task(name).metrics[0]
-    scores = {
-        one: {metric: [part["metrics"][metric] for key, part in parts.items() if key[0] == one]} for one in systems
-    }
+    scores = {of: {metric: [part["metrics"][metric] for key, part in parts.items() if key[0] == of]} for of in systems}
     both = [seed for system, seed in parts if system == "this" and ("trainer", seed) in parts]
     ratios = {
         measure: float(

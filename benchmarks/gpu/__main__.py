@@ -37,9 +37,7 @@ LIMIT_SECONDS = 590  # after which a part is ended
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
-    p.add_argument(
-        "--part", nargs="+", metavar="NAME[:SECONDS]", help="only these, in this order, also if they are there (all)"
-    )
+    p.add_argument("--part", nargs="+", metavar="NAME[:SECONDS]", help="only these, in this order, also if done (all)")
     p.add_argument("--out", type=Path, default=Path("gpu-results"), metavar="DIR", help="(gpu-results)")
     p.add_argument("--page", type=Path, default=Path("benchmarks/results"), metavar="DIR", help="(benchmarks/results)")
     p.add_argument("--device", choices=("cuda", "cpu"), help="(cuda; cpu to try the parts)")

@@ -91,12 +91,19 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
     assert encoders.main(words) == 0
     assert {path.name: path.read_text() for path in (tmp_path / "work" / "stsb").glob("*.json")} == parts
     seen.clear()
+    orders, predict = [], transformers.Trainer.predict
+
+    def see_order(self, dataset):
+        orders.append(list(self._get_eval_sampler(dataset)) == list(range(len(dataset))))
+        return predict(self, dataset)
+
+    monkeypatch.setattr(transformers.Trainer, "predict", see_order)
     grouped = [*words, "--out", str(tmp_path / "grouped"), "--by-length", "--part", "stsb", "trainer", "0"]
     assert encoders.main(grouped) == 0
     assert seen != pytest.approx(expected)
     assert sorted(seen) == pytest.approx(sorted(expected))
-    settings = json.loads((tmp_path / "grouped" / "stsb" / "trainer-0.json").read_text())["settings"]
-    assert settings["batches"] == "by length"
+    part = json.loads((tmp_path / "grouped" / "stsb" / "trainer-0.json").read_text())
+    assert (part["settings"]["batches"], orders) == ("by length", [True])
 
 
 @torch.no_grad()
