@@ -28,7 +28,7 @@ from common.command_line import Parser, entry_point, positive
 from common.errors import UserError, one_line
 from common.files import atomic, locks, places
 from common.progress_bar import Progress
-from common.text import printable
+from common.text import printable, quantity
 from data_prep.corpus.documents import spelled
 from data_prep.text.vocabulary import MASK
 from pipeline.settings import declare
@@ -116,7 +116,7 @@ def answered(
             yield [{**row, **columns} for row, columns in zip(rows[start : start + size], of_rows, strict=True)]
             progress.update(len(chunk))
     if cut := sum(predictor.cut):
-        print(f"note: {cut:,} rows are longer than the model reads; their ends were left out", file=sys.stderr)
+        print(f"note: {quantity(cut, 'row')} cut to the length that the model reads", file=sys.stderr)
 
 
 def _open(run: Path) -> "Predictor":

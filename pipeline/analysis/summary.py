@@ -59,13 +59,15 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
     training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
-        raise UserError(f"{directory} has no evaluation or no speed; make a run with --eval-data DIR, or more steps")
+        fault = "speed; give more --steps" if evaluations else "evaluation (--eval-data); TensorBoard has its curves"
+        raise UserError(f"{directory} has no {fault}")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
 
     step = max(training[-1]["step"], evaluations[-1]["step"])
     rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
+    rows |= {"evaluated at step": f"{evaluations[-1]['step']:,}"} if evaluations[-1]["step"] < step else {}
     newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
     for name, metrics in parts_of(newest, names_of_held_out(settings)).items():
         if settings.distilled is not None:

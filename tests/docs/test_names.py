@@ -33,7 +33,7 @@ FOREIGN_FLAGS = {
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
     "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
     "--node_rank": "deepspeed", "--force_multi": "deepspeed",
-    "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
+    "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf", "--local-dir": "hf",
     "--index-url": "pip",
     "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip

@@ -165,6 +165,12 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["held-out SOP accuracy"] == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
     assert shown["training speed"] == "50 tokens/s in fp16"
     assert shown["time"] == "60 s on 1 rank"
+    assert "evaluated at step" not in shown
+    log_run(tmp_path / "later", 0, 70)
+    assert "evaluated at step       60" in summarise(tmp_path / "later", tmp_path / "export").splitlines()
+    log_run(tmp_path / "begun", 0, 10)
+    with pytest.raises(UserError, match=r"begun has no evaluation \(--eval-data\); TensorBoard has its curves"):
+        summarise(tmp_path / "begun", tmp_path / "export")
 
 
 def test_a_distillation_and_a_run_without_sentences_have_a_table(tmp_path):

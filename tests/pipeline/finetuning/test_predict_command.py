@@ -110,7 +110,7 @@ def test_rows_that_cannot_be_read_keep_their_place_and_those_that_are_cut_are_co
     rows, double = [{"n": number} for number in range(5)], lambda some: [{"x": 2 * one} for one in some]
     chunks = list(answered(argparse.Namespace(cut=[1, 2]), 1, rows, [1, None, 3, None, 5], double))
     assert chunks == [[{"n": 0, "x": 2}, {"n": 1}], [{"n": 2, "x": 6}, {"n": 3}], [{"n": 4, "x": 10}]]
-    assert "note: 3 rows are longer than the model reads; their ends were left out\n" in capsys.readouterr().err
+    assert "note: 3 rows cut to the length that the model reads\n" in capsys.readouterr().err
 
 
 def test_only_one_command_makes_a_file_and_one_that_appears_meanwhile_stays(monkeypatch, tmp_path, refusal):
