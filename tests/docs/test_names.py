@@ -33,9 +33,9 @@ FOREIGN_FLAGS = {
     "--local-addr": "torchrun", "--rdzv-conf": "torchrun", "--rdzv-id": "torchrun", "--standalone": "torchrun",
     "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
     "--node_rank": "deepspeed", "--force_multi": "deepspeed",
-    "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf", "--local-dir": "hf",
-    "--index-url": "pip",
-    "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
+    "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
+    "--index-url": "pip", "--local-dir": "hf",
+    "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker", "--volume": "docker",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""
 
