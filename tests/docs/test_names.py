@@ -34,8 +34,8 @@ FOREIGN_FLAGS = {
     "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
     "--node_rank": "deepspeed", "--force_multi": "deepspeed",
     "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
-    "--index-url": "pip", "--local-dir": "hf",
-    "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker", "--volume": "docker",
+    "--index-url": "pip", "--local-dir": "hf", "--volume": "docker",
+    "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""
 
