@@ -208,7 +208,7 @@ def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
     trainer = transformers.Trainer(
         model=model,
         args=transformers.TrainingArguments(**settings),
-        train_dataset=[train[row] for row in order.tolist()],
+        train_dataset=train if args.by_length else [train[row] for row in order.tolist()],
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
         callbacks=[Clock()],
     )

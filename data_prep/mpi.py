@@ -40,10 +40,11 @@ Stored = TypeVar("Stored", bound="UnitRecord")
 
 UNITS, OPTIONS, WRITER = ".units", "options.json", "python -m data_prep"
 INTERRUPTED = "interrupted; give the same command to go on"
-_FLAGS = {
-    "documents_digest": "--documents",
-    "compared_digest": "--dedup, --against",
-    "overlaps_digest": "--keep-similar, --held-out-of",
+_CONTENTS = {
+    "documents_digest": "documents",
+    "compared_digest": "--dedup, --against or compared documents",
+    "overlaps_digest": "--keep-similar, --held-out-of or held-out documents",
+    "vocabulary_sha256": "--vocab",
 }
 POLL_INTERVAL = 0.002  # seconds between two looks at whether the other ranks are done
 
@@ -58,8 +59,8 @@ class UnitRecord:
 def describe_differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """Describes the options that differ, shortened: "seed is 0 there, 1 was asked for"."""
     return "; ".join(
-        f"{_FLAGS[name]}: the documents are others"
-        if name in _FLAGS
+        f"other {_CONTENTS[name]} there"
+        if name in _CONTENTS
         else f"{name} is {reprlib.repr(recorded.get(name))} there, {reprlib.repr(wanted.get(name))} was asked for"
         for name in dict.fromkeys([*wanted, *recorded])
         if recorded.get(name) != wanted.get(name)

@@ -111,11 +111,12 @@ def answered(
     with Progress("predict", len(examples), "rows", quiet_seconds=5.0) as progress:
         for start in range(0, len(examples), size):
             chunk = examples[start : start + size]
-            answers = iter(answer([example for example in chunk if example is not None]))
+            known = [example for example in chunk if example is not None]
+            answers = iter(answer(known) if known else [])
             of_rows = [{} if example is None else next(answers) for example in chunk]
             yield [{**row, **columns} for row, columns in zip(rows[start : start + size], of_rows, strict=True)]
             progress.update(len(chunk))
-    if cut := sum(predictor.cut):
+    if cut := predictor.cut[0]:
         print(f"note: {quantity(cut, 'row')} cut to the length that the model reads", file=sys.stderr)
 
 

@@ -59,9 +59,8 @@ def holding(
             lock.acquire(timeout=seconds)
         path.write_text(f"{socket.gethostname()} {os.getpid()}\n")
     except Timeout:
-        raise UserError(
-            f"another process is writing to {output} ({_holder(path)}); wait for it, or choose another {flag}"
-        ) from None
+        who = f"another process is writing to {output} ({_holder(path)})"
+        raise UserError(f"{who}; wait for it, or choose another {flag}") from None
     except OSError as error:
         lock.release()
         raise cannot_write(output, error, flag) from None

@@ -16,7 +16,8 @@ from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, is_of_
 
 _TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
 
-_TAG = r"<(?:!--|(?:\?xml|!doctype|html|head|title|body|div|p|tei|mediawiki)\b)"
+_NAMES = r"html|head|title|meta|link|body|div|p|h[1-6]|br|span|table|center|font|article|tei[\w.:]*|text|mediawiki|page"
+_TAG = rf"<(?:!--|\?xml\b|!doctype\b|(?:{_NAMES})(?=\s*/?>|\s+[\w:.-]+\s*=))"
 _MARKUP = re.compile(rf'\s*(?:{_TAG}|\{{\s*"|\[\s*["{{])', re.IGNORECASE)
 
 # Project Gutenberg's texts before and after a book, whose wording has changed since 1991. The licence, "small print",

@@ -122,10 +122,7 @@ def find_model(source: Path, flag: str = "--init") -> Path:
     if source.is_dir():
         return source
     if os.path.lexists(source) or _HUB_NAME.fullmatch(str(source)) is None:
-        raise UserError(
-            f"{flag} {source} is not a directory; name an exported model, the --output of a run, or a model of the hub "
-            "as OWNER/NAME"
-        )
+        raise UserError(f"{flag} {source} is not a directory; name an exported model, a run, or OWNER/NAME of the hub")
     # These take a third of a second. The package loads its modules when they are named, so each is imported.
     import huggingface_hub
     from huggingface_hub.utils import disable_progress_bars

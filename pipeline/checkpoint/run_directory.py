@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RESULTS = "results.json"
 _REMEDY = "restore it, or leave that run out"
+_CONTENTS = {"data_digests": "other shards in --data", "data_digest": "other examples in --data"}
 EXPORT_TOOL = "pipeline.export"  # the writer that the marker of an export names
 
 OWN_NAMES = (
@@ -90,8 +91,7 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             lines += changed_settings(before, after, f"{prefix}{key}.")
         elif before != after:
-            is_text = key == "data_digests"
-            lines.append("other shards in --data" if is_text else f"{prefix}{key}: {before} -> {after}")
+            lines.append(_CONTENTS.get(key) or f"{prefix}{key}: {before} -> {after}")
     return lines
 
 

@@ -27,9 +27,6 @@ SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"  # the presets, whi
 REMEDY = "name a file such as ds_configs/base.json"
 MAX_CONFIG_BYTES = 4 << 20
 MAX_BATCH = 1 << 24  # rows. Larger numbers are mistakes.
-_Profiler = Literal[
-    "enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file"
-]
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -121,6 +118,16 @@ class _Zero(Strict):
     stage3_gather_16bit_weights_on_model_save: bool = False
 
 
+class _FlopsProfiler(Strict):
+    enabled: bool = False
+    recompute_fwd_factor: AtLeastZero = 0.0
+    profile_step: PositiveInt = 1
+    module_depth: int = -1
+    top_modules: PositiveInt = 1
+    detailed: bool = True
+    output_file: str | None = None
+
+
 class _TopLevel(Strict):
     train_batch_size: _Size | None = None
     train_micro_batch_size_per_gpu: _Size | None = None
@@ -136,7 +143,7 @@ class _TopLevel(Strict):
     data_types: _DataTypes = _DataTypes()
     prescale_gradients: bool = False
     gradient_predivide_factor: AboveZero = 1.0
-    flops_profiler: dict[_Profiler, Any] = Field(default_factory=dict)
+    flops_profiler: _FlopsProfiler = _FlopsProfiler()
     timers: dict[Literal["throughput"], dict[Literal["enabled", "synchronized"], bool]] = Field(default_factory=dict)
     wall_clock_breakdown: bool = False
     memory_breakdown: bool = False

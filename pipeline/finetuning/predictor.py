@@ -147,7 +147,7 @@ class Predictor:
         task: what the outputs of its head mean; None if it has no head of a task.
         limits: of the sequences that examples become.
         may_pair: whether nothing says that its examples are single texts: a published classifier may have read pairs.
-        cut: how many examples of each call were longer than the model reads.
+        cut: one number, how many examples so far were longer than the model reads.
     """
 
     source: Path
@@ -157,7 +157,7 @@ class Predictor:
     vocabulary: Vocabulary
     limits: _Limits
     may_pair: bool = False
-    cut: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=lambda: [0], compare=False)
 
     def __repr__(self) -> str:
         config, task = self.model.config, "no task" if self.task is None else self.task.name
@@ -168,7 +168,7 @@ class Predictor:
         task = self.require_task()
         length = min(self.limits.max_length, self.model.config.max_position_embeddings)
         features = task.kind.make_features(task, self.vocabulary, examples, length, self.limits)
-        self.cut.append(features.cut)
+        self.cut[0] += features.cut
         batches = batches_of(features, limit=batch_size, by_tokens=False)
         outputs = outputs_of(self.model, features, self._device, batches)
         return task.kind.records(task, features.predictions(outputs))
@@ -227,7 +227,7 @@ class Predictor:
         room = max(0, min(pooling.max_length or positions, positions) - 2)
         texts = [text.lower() for text in _list(texts)] if pooling.lowercase else _list(texts)
         encoded = EncodedTexts(self.vocabulary, texts)
-        self.cut.append(int((encoded.lengths > room).sum()))
+        self.cut[0] += int((encoded.lengths > room).sum())
         embeddings = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
         order = np.argsort(encoded.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
         for start in range(0, len(order), max(1, batch_size)):

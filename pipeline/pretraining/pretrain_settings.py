@@ -212,9 +212,7 @@ def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: str)
         differences = ", ".join(
             f"{name} is {getattr(trained, name)} there and {getattr(config, name)} here" for name in differ
         )
-        raise UserError(
-            f"{source} holds another model: {differences}; leave --model and these fields out to take its architecture"
-        )
+        raise UserError(f"{source} holds another model: {differences}; leave --model and these fields out")
 
 
 def _check_vocabulary(source: str, file: Path, own: Vocabulary, data: Path, of_data: Vocabulary) -> None:

@@ -69,11 +69,12 @@ class Console(Callback):
         return [name for name, ratio in ratios.items() if ratio * decay > SHRINKING]
 
     def on_trial(self, evaluation: Evaluation, fraction: float) -> None:
-        """Prints the line of the evaluation before the first step."""
+        """Prints the line of the evaluation before the first step, from which on the time that is left is estimated."""
+        self._began = self._now()
         self._run.say("\n".join(evaluation_lines(self._run.state.step, evaluation, fraction)))
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        """Prints the line of an evaluation. The time that is left does not follow from one before the first step."""
+        """Prints the line of an evaluation. One before the first step does not count for the time that is left."""
         if self._run.state.step == self._first_step:
             self._began = self._now()
         self._run.say("\n".join(evaluation_lines(self._run.state.step, evaluation)))

@@ -164,10 +164,7 @@ class Divergence:
 def check_trial(evaluation: Evaluation, step: int) -> None:
     """Raises TrainingFailed if the evaluation before the first step gave no finite number: something is broken."""
     if not math.isfinite(value := evaluation.metrics[evaluation.shown]):
-        raise TrainingFailed(
-            f"the held-out {evaluation.shown} is {value} after {step} steps; check the data, the checkpoint and the "
-            "precision"
-        )
+        raise TrainingFailed(f"the held-out {evaluation.shown} is {value} after {step} steps; check the checkpoint")
 
 
 def check_equal_weights(run: TrainingRun) -> None:

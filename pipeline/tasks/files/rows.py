@@ -160,8 +160,8 @@ def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
     for flag, name in read:
         if name is not None and name not in table.columns:
             fault = f"has no column {name!r}; it has {', '.join(table.columns)}"
-            remedy = f"name the column with --{flag}" + (", or check --task" if labelled else "")
-            raise UserError(f"{table.source} {fault}; {remedy}")
+            remedy = "check --task; of an own task, " if labelled else ""
+            raise UserError(f"{table.source} {fault}; {remedy}name the column with --{flag}")
 
 
 def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow], Iterable[Any]]) -> tuple[str, ...]:

@@ -108,10 +108,7 @@ def test_both_ways_of_spelling_give_the_same_letters(monkeypatch: pytest.MonkeyP
 
 def test_a_refused_start_says_in_words_which_documents_are_others() -> None:
     here, there = ({"documents_digest": one, "seed": 1} for one in "ab")
-    assert (
-        describe_differences(here, there | {"seed": 2})
-        == "--documents: the documents are others; seed is 1 there, 2 was asked for"
-    )
+    assert describe_differences(here, there | {"seed": 2}) == "other documents there; seed is 1 there, 2 was asked for"
 
 
 def test_of_two_held_out_documents_that_are_equally_similar_the_first_is_named() -> None:
@@ -187,7 +184,7 @@ def test_held_out_text_is_clean_by_default(vocabulary_file, tmp_path, capsys):
     assert counts.duplicates_left_out + counts.similar_left_out == 4
     assert shards_of(tmp_path / "all", vocabulary_file, *flags, "--keep-similar") == []
     assert shards.open_shards(tmp_path / "all").manifest.counts.similar_left_out == 0
-    with pytest.raises(UserError, match=r"\(--keep-similar, --held-out-of: the documents are others\)"):
+    with pytest.raises(UserError, match=r"\(other --keep-similar, --held-out-of or held-out documents there\)"):
         shards_of(tmp_path / "all", vocabulary_file, *flags)
     ids = [document.id for document in corpora.read_documents((first, second))]
     everything, kept = (

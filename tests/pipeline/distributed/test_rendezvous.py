@@ -213,7 +213,10 @@ def test_a_port_of_another_program_is_named(meet, monkeypatch, capsys, restarts,
         with pytest.raises(SystemExit) as ended:
             meet(0)
     assert ended.value.code == status
-    assert "; another job may run on this host: give another --master_port\n" in capsys.readouterr().err
+    assert (
+        "; another job may run on this host: give the launcher another --master_port, before the module\n"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("ranks", "variable", "seconds"), [(2, None, 302), (512, None, 812), (512, "60", 60)])

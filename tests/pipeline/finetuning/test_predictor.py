@@ -106,7 +106,7 @@ def test_labels_are_those_of_their_numbers_and_a_published_classifier_may_read_p
     predictor = open_predictor(place)
     found = predictor.predict([("abc de", "bad"), {"text": "abc de", "text_pair": "bad"}])
     predictor.predict([("abc de", "bad " * predictor.model.config.max_position_embeddings)])
-    assert predictor.cut == [0, 1]
+    assert predictor.cut == [1]
     assert [each["prediction"] for each in found] == [f"label {best}"] * 2
     with pytest.raises(UserError, match="has 3 texts, and the task 1; give as many"):
         open_predictor(place).predict([("a", "b", "c")])
@@ -120,7 +120,8 @@ def test_a_published_model_without_a_task(tmp_path):
     assert best.probability == pytest.approx(float(shares.max()), abs=1e-5)
     assert predictor.embed(TEXTS).shape == predictor.embed(TEXTS, batch_size=0).shape == (4, 32)
     predictor.embed([TEXTS[0], "a " * predictor.model.config.max_position_embeddings])
-    assert predictor.cut == [0, 0, 1]
+    assert predictor.cut == [1]
+    assert {predictor: 1}[predictor] == 1
     with pytest.raises(UserError, match="mlm is not fine-tuned on a task; name a fine-tuned model"):
         predictor.predict([{"text": "a"}])
 

@@ -161,7 +161,7 @@ def test_what_is_only_predicted_makes_no_other_run(short, data, tmp_path):
 
     # What training has seen makes another run.
     (files / "dev.tsv").write_text("\n".join((files / "dev.tsv").read_text().splitlines()[:-1]) + "\n")
-    assert "holds a run with other settings (data_digest: " in run(*line, status=2).stderr
+    assert "holds a run with other settings (other examples in --data)" in run(*line, status=2).stderr
 
 
 def test_a_run_that_has_begun_needs_its_initial_model_no_more(data, tmp_path, monkeypatch, capsys, refusal):

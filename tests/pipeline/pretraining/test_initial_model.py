@@ -188,7 +188,10 @@ def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, st
 
 def test_a_source_that_is_no_directory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for source, line in ((tmp_path / "nowhere" / "x", r"as OWNER/NAME$"), (Path("runs/wikipdia"), "of the hub$")):
+    for source, line in (
+        (tmp_path / "nowhere" / "x", r"OWNER/NAME of the hub$"),
+        (Path("runs/wikipdia"), "of the hub$"),
+    ):
         with pytest.raises(UserError, match=line):
             find_model(source)
 

@@ -189,7 +189,7 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
     ("words", "train", "dev", "message"),
     [
         ("classification", {"review": TEXTS, "label": GOOD["label"]}, None,
-         "train.jsonl has no column 'text'; it has review, label; name the column with --text-column, or check --task"),
+         "train.jsonl has no column 'text'; it has review, label; check --task; of an own task, name the column"),
         ("classification", GOOD | {"label": ["x"] * 4}, None,
          "column 'label' holds only the label 'x', and a task needs 2 to 1,000; check --label-column"),
         ("classification", GOOD | {"text": ["a", "b", " ", "d"]}, None, "line 3: column 'text' is empty; fill it"),

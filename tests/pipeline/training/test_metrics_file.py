@@ -159,6 +159,12 @@ def test_the_time_that_is_left_begins_after_an_evaluation_before_the_first_step(
     lines.now = 1000.0
     lines.console.on_evaluation(Evaluation(evaluation(0), 0.1, "mlm_loss", ("mlm",)))
     assert lines.log(10, 1005.0, overflow_steps=0).endswith("  45 s left")
+    lines.console.on_evaluation(Evaluation(evaluation(10), 0.1, "mlm_loss", ("mlm",)))  # a later one counts
+    assert lines.log(20, 1020.0, overflow_steps=0).endswith("  1 min 20 s left")
+    tried = Lines(100)
+    tried.now = 1000.0
+    tried.console.on_trial(Evaluation(evaluation(0), 0.1, "mlm_loss", ("mlm",)), 0.1)
+    assert tried.log(10, 1005.0, overflow_steps=0).endswith("  45 s left")
 
 
 def test_few_lines_and_always_the_first_and_the_last():
