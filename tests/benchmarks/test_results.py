@@ -16,6 +16,7 @@ PROGRAMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "encoders": encoders.markdown,
     "encoders_mrpc": encoders.markdown,
     "encoders_mrpc_bf16": encoders.markdown,
+    "encoders_by_length": encoders.markdown,
     "student/tasks": encoders.markdown,
     "student/student": student.markdown,
     "student/seed_1/student": student.markdown,
