@@ -39,7 +39,7 @@ from pipeline.engine.lamb import Lamb, TensorSlice
 
 TRIED = ("0.19.8",)
 """The versions of DeepSpeed with which the tests of the engine have passed; requirements.txt has the last one. Versions
-before the first one are refused: 0.16.9 and 0.19.0 have wrong gradients (docs/training.md)."""
+before the first one are refused: 0.16.9 and 0.19.0 have wrong gradients in fp16."""
 MAX_COMPARED = 1 << 22
 """Elements of a tensor whose trust ratio is compared: three fp32 copies of it are summed over the ranks."""
 TOLERANCE = 1e-4  # relative, of a trust ratio
