@@ -34,7 +34,7 @@ FOREIGN_FLAGS = {
     "--shutdown-timeout": "torchrun", "--nnodes": "torchrun", "--nproc_per_node": "torchrun",
     "--node_rank": "deepspeed", "--force_multi": "deepspeed",
     "--logdir": "tensorboard", "--sync-tensorboard": "wandb", "--private": "hf", "--revision": "hf",
-    "--index-url": "pip", "--local-dir": "hf", "--volume": "docker",
+    "--index-url": "pip", "--no-deps": "pip", "--local-dir": "hf", "--volume": "docker",
     "--no-templates": "wikiextractor", "--gpus": "docker", "--ipc": "docker", "--network": "docker",
 }  # fmt: skip
 """Flags in the pages that belong to other programs."""
