@@ -185,7 +185,7 @@ def test_pipes(place, monkeypatch, capsysbinary, lines):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--input": "{root}/files/questions/dev.tsv"}, "has no column 'text'; it has first, second, same; name the column with"),
+        ({"--input": "{root}/files/questions/dev.tsv"}, "has no column 'text'; it has first, second, same; name"),
         ({"--out": "{root}/out.docx"}, "has none of the endings .jsonl, .ndjson, .csv, .tsv, .parquet"),
         ({"--out": "{root}/files/questions/dev.tsv"}, "exists already; move it away"),
         ({"--run": "{root}/runs/seeds"}, "holds a run of several seeds; name one of them, such as"),
