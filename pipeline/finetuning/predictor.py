@@ -230,8 +230,9 @@ class Predictor:
         self.cut[0] += int((encoded.lengths > room).sum())
         embeddings = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
         order = np.argsort(encoded.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
-        for start in range(0, len(order), max(1, batch_size)):
-            chosen = order[start : start + max(1, batch_size)]
+        size = max(1, batch_size)  # as in `batches_of`, a batch has one text at least
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
             rows, placement = pack([(encoded[index][:room], None) for index in chosen.tolist()])
             hidden = model(**to_device(rows, self._device)).last_hidden_state  # (B, S, H)
             if pooling.mode == "cls":

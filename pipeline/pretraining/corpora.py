@@ -97,10 +97,8 @@ class Corpora:
                 )
             length, wanted = manifest.max_seq_length, first.max_seq_length
             if length > wanted or (is_trained and length < wanted):
-                raise UserError(
-                    f"{directory} has rows of {length} tokens, {first_directory} of {wanted}; make its shards again "
-                    f"with --max-seq-length {wanted}"
-                )
+                remedy = f"make its shards again with --max-seq-length {wanted}"
+                raise UserError(f"{directory} has rows of {length} tokens, {first_directory} of {wanted}; {remedy}")
             if is_trained and manifest.split != TRAIN:
                 raise UserError(
                     f"--data {directory} holds {manifest.split.replace('_', '-')} documents; train on shards that "
@@ -114,10 +112,8 @@ class Corpora:
             if is_trained:
                 trained |= dict.fromkeys(documents, directory)
             elif same := next(filter(None, map(trained.get, documents)), None):
-                raise UserError(
-                    f"--eval-data {directory} holds documents of --data {same}; evaluate on shards that data_prep made "
-                    f"with --split {HELD_OUT}"
-                )
+                remedy = f"evaluate on shards that data_prep made with --split {HELD_OUT}"
+                raise UserError(f"--eval-data {directory} holds documents of --data {same}; {remedy}")
 
 
 def digest_of(directory: Path) -> str:

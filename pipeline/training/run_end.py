@@ -164,7 +164,8 @@ class Divergence:
 def check_trial(evaluation: Evaluation, step: int) -> None:
     """Raises TrainingFailed if the evaluation before the first step gave no finite number: something is broken."""
     if not math.isfinite(value := evaluation.metrics[evaluation.shown]):
-        raise TrainingFailed(f"the held-out {evaluation.shown} is {value} after {step} steps; check the checkpoint")
+        fault = f"the held-out {evaluation.shown} is {value} after {step} steps"
+        raise TrainingFailed(f"{fault}; check the data, the checkpoint and the precision")
 
 
 def check_equal_weights(run: TrainingRun) -> None:

@@ -74,7 +74,8 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
     """
     warmup_steps = warmup_length(block, warmup_steps, total_steps)
     if not 0 <= warmup_steps <= total_steps:
-        raise UserError(f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lengthen the run")
+        fault = f"{warmup_steps} warm-up steps do not fit into {total_steps} steps"
+        raise UserError(f"{fault}; lengthen the run or shorten the warm-up")
     kind, params = (block or {}).get("type"), dict((block or {}).get("params", {}))
     if kind not in (None, *KINDS):
         raise UserError(f"scheduler.type {kind!r} is not known; use {', '.join(KINDS)}, or no block for the paper's")

@@ -126,9 +126,8 @@ def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Ta
                 numbered[begins] = dict(zip(columns, cells))
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(
-            f"{source}, line {begins}: {error}; write a quote inside a quoted cell twice, or convert to JSON Lines"
-        ) from None
+        remedy = "write a quote inside a quoted cell twice, or convert to JSON Lines"
+        raise UserError(f"{source}, line {begins}: {error}; {remedy}") from None
     return Table(str(source), tuple(columns), list(numbered.values()), list(numbered))
 
 

@@ -107,7 +107,12 @@ def test_a_pipe_gets_the_rows_as_they_are_made(command, capfdbinary):
 
 def test_rows_that_cannot_be_read_keep_their_place_and_those_that_are_cut_are_counted(monkeypatch, capsys):
     monkeypatch.setattr(predict, "BATCHES_IN_CHUNK", 2)
-    rows, double = [{"n": number} for number in range(5)], lambda some: [{"x": 2 * one} for one in [some[0], *some[1:]]]
+    rows = [{"n": number} for number in range(5)]
+
+    def double(some):
+        assert some, "a model takes no batch without texts"
+        return [{"x": 2 * one} for one in some]
+
     chunks = list(answered(argparse.Namespace(cut=[3]), 1, rows, [1, None, 3, None, 5], double))
     assert chunks == [[{"n": 0, "x": 2}, {"n": 1}], [{"n": 2, "x": 6}, {"n": 3}], [{"n": 4, "x": 10}]]
     assert "note: 3 rows cut to the length that the model reads\n" in capsys.readouterr().err

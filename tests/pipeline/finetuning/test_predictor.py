@@ -119,7 +119,8 @@ def test_a_published_model_without_a_task(tmp_path):
     assert best.piece == PIECES[int(shares.argmax())]
     assert best.probability == pytest.approx(float(shares.max()), abs=1e-5)
     assert predictor.embed(TEXTS).shape == predictor.embed(TEXTS, batch_size=0).shape == (4, 32)
-    predictor.embed([TEXTS[0], "a " * predictor.model.config.max_position_embeddings])
+    room = predictor.model.config.max_position_embeddings - 2  # besides [CLS] and [SEP]
+    predictor.embed(["a " * room, "a " * (room + 1)])
     assert predictor.cut == [1]
     assert {predictor: 1}[predictor] == 1
     with pytest.raises(UserError, match="mlm is not fine-tuned on a task; name a fine-tuned model"):
