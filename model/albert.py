@@ -56,10 +56,7 @@ class AlbertModel(nn.Module):
     """
 
     def __init__(
-        self,
-        config: AlbertConfig,
-        execution: ExecutionOptions | None = None,
-        add_pooling_layer: bool | None = None,
+        self, config: AlbertConfig, execution: ExecutionOptions | None = None, add_pooling_layer: bool | None = None
     ) -> None:
         super().__init__()
         if add_pooling_layer is None:

@@ -15,6 +15,7 @@ from torch.nn import functional
 from model.albert import EncoderInputs, ModelWithHead
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.heads import ClassificationSums, classification_sums
+from model.layers.processor import Dropout
 
 
 class ClassificationOutput(NamedTuple):
@@ -37,7 +38,7 @@ class _Classifier(ModelWithHead):
 
     def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, execution, add_pooling_layer=self.has_pooler)
-        self.dropout = nn.Dropout(config.classifier_dropout_prob)
+        self.dropout = Dropout(config.classifier_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         self.initialise_head()
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from model.albert import EncoderInputs, ModelWithHead
 from model.config import IGNORED_LABEL, AlbertConfig, ExecutionOptions
-from model.layers.processor import LayerNorm
+from model.layers.processor import Dropout, LayerNorm
 
 START_BEAM = 5  # number of starts for which a conditioned model computes the ends, when no positions are given
 
@@ -117,7 +117,7 @@ class AlbertForConditionedQuestionAnswering(_SpanModel):
         self.end_layer_norm = LayerNorm(hidden_size, eps=config.layer_norm_eps)
         self.end = nn.Linear(hidden_size, 1)
         self.verdict_dense = nn.Linear(2 * hidden_size, hidden_size)
-        self.verdict_dropout = nn.Dropout(config.classifier_dropout_prob)
+        self.verdict_dropout = Dropout(config.classifier_dropout_prob)
         self.verdict = nn.Linear(hidden_size, 1, bias=False)
         self.initialise_head()
 

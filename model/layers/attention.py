@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model.config import AlbertConfig, ExecutionOptions, flash_supports
-from model.layers.processor import LayerNorm, Linear, attend_by_products, attend_per_sequence, linear
+from model.layers.processor import Dropout, LayerNorm, Linear, attend_by_products, attend_per_sequence, linear
 from model.layers.torch_operators import flash_attention
 
 MAX_MASKED_LENGTH = 128
@@ -110,7 +110,7 @@ def attend(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tens
         context = flash_attention(query, key, value, pattern.cu_seqlens, length, dropout)  # (T, heads, D)
         return context.unflatten(0, (rows, length))  # (B, S, heads, D)
     query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D) each
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
+    if query.device.type == "cpu" and (dropout or query.dtype == torch.bfloat16):
         context = attend_by_products(query, key, value, pattern.mask, dropout)  # (B, heads, S, D)
     elif query.device.type == "cpu" or pattern.mask is None:
         context = functional.scaled_dot_product_attention(query, key, value, pattern.mask, dropout)  # (B, heads, S, D)
@@ -161,7 +161,7 @@ class SelfAttention(nn.Module):
         self.probs_dropout = config.attention_probs_dropout_prob
         self.query_key_value = QueryKeyValue(config.hidden_size)
         self.dense = Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.layer_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor, pattern: AttentionPattern, projection: FusedProjection) -> tuple[Tensor, Tensor]:

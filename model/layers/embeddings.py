@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import AlbertConfig
-from model.layers.processor import Embedding, LayerNorm, Linear
+from model.layers.processor import Dropout, Embedding, LayerNorm, Linear
 
 
 class FactorisedEmbeddings(nn.Module):
@@ -26,7 +26,7 @@ class FactorisedEmbeddings(nn.Module):
         self.position_embeddings = Embedding(config.max_position_embeddings, embedding_size)
         self.token_type_embeddings = Embedding(config.type_vocab_size, embedding_size)
         self.layer_norm = LayerNorm(embedding_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.projection = (
             Linear(embedding_size, config.hidden_size) if config.has_embedding_projection else nn.Identity()
         )

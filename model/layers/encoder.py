@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.attention import AttentionPattern, FusedProjection, SelfAttention
-from model.layers.processor import LayerNorm, Linear
+from model.layers.processor import Dropout, LayerNorm, Linear
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
         self.intermediate = Linear(config.hidden_size, config.intermediate_size)
         self.activation = activation(config)
         self.output = Linear(config.intermediate_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.layer_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:

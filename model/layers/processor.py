@@ -82,7 +82,35 @@ class Embedding(nn.Embedding):
         """Maps int64 (...) to (..., E)."""
         if not _adds_up_in_16_bits(self.weight):
             return super().forward(input)
-        return _GradientsInFp32.apply(partial(functional.embedding, input), self.weight)
+        # Most rows of a table are in no batch. Those that are get their sums once, and nothing is added in 16 bits.
+        used, places = input.unique(return_inverse=True)  # (U,), (...)
+        return _GradientsInFp32.apply(partial(functional.embedding, places), functional.embedding(used, self.weight))
+
+
+class Dropout(nn.Dropout):
+    """`nn.Dropout`, computed by `dropout`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Maps (...) to (...)."""
+        return dropout(input, self.p if self.training else 0.0)
+
+
+def dropout(inputs: Tensor, probability: float) -> Tensor:
+    """`functional.dropout` below 1; on a CPU in a third of its time, nearly all of which is drawing random numbers."""
+    if not probability or inputs.device.type != "cpu" or torch.compiler.is_compiling():
+        return functional.dropout(inputs, probability)
+    return inputs * _factors(_draw_kept(inputs.shape, probability), probability, inputs.dtype)
+
+
+def _draw_kept(shape: torch.Size, probability: float) -> Tensor:
+    """Draws what dropout keeps: uint8, 1 or 0. Four elements share 64 random bits, so a probability is n / 2^16."""
+    numbers = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    numbers = numbers[: shape.numel()].view(shape)
+    return torch.ge(numbers, int(probability * 2**16) - 2**15, out=torch.empty(shape, dtype=torch.uint8))
+
+
+def _factors(kept: Tensor, probability: float, dtype: torch.dtype) -> Tensor:
+    return kept.to(dtype).mul_(1.0 / (1.0 - probability))
 
 
 class _GradientsInFp32(torch.autograd.Function):
@@ -125,16 +153,17 @@ class _OneDnnLinear(torch.autograd.Function):
         return of_inputs, of_weight, of_bias
 
 
-def attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Attention of (B, heads, S, D) under `mask` as plain matrix products, for bf16.
+def attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop: float) -> Tensor:
+    """Attention of (B, heads, S, D) under `mask` as plain matrix products, for bf16 and for dropout.
 
-    The backward pass of torch 2.13's fused kernel takes 1.3 times (S = 512) to 11 times (S = 64, D = 16) as long there.
+    There torch 2.13 has no fused kernel with dropout, and in bf16 the backward pass of the one without takes 1.3 times
+    (S = 512) to 11 times (S = 64, D = 16) as long.
     """
     scores = query @ (key * key.shape[-1] ** -0.5).transpose(-2, -1)  # (B, heads, S, S)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)  # (B, heads, S, S)
-    weights = functional.dropout(torch.softmax(scores, dim=-1), dropout)  # (B, heads, S, S)
-    return weights @ value  # (B, heads, S, D)
+        # Faster than to fill the scores: the sum has no backward pass of its own.
+        scores = scores + torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, -torch.inf)
+    return dropout(torch.softmax(scores, dim=-1), drop) @ value  # (B, heads, S, D)
 
 
 def attend_per_sequence(projected: Tensor, lengths: list[int], dropout: float) -> Tensor:
@@ -161,8 +190,8 @@ class _AttentionPerSequence(torch.autograd.Function):
             query, key, value = part.permute(1, 2, 0, 3).unbind(0)  # (heads, N, D) each
             weights = _weights(query, key)  # (heads, N, N)
             if dropout > 0.0:
-                kept.append(torch.rand_like(weights, dtype=torch.float32) >= dropout)  # (heads, N, N)
-                weights = weights * kept[-1] / (1.0 - dropout)  # (heads, N, N)
+                kept.append(_draw_kept(weights.shape, dropout))  # (heads, N, N)
+                weights *= _factors(kept[-1], dropout, weights.dtype)  # (heads, N, N)
             result.copy_(torch.bmm(weights, value).transpose(0, 1))  # (N, heads, D)
         ctx.save_for_backward(projected, *kept)
         ctx.lengths, ctx.dropout = lengths, dropout
@@ -182,8 +211,8 @@ class _AttentionPerSequence(torch.autograd.Function):
             weights = dropped = _weights(query, key)  # (heads, N, N)
             of_weights = torch.bmm(above, value.mT)  # (heads, N, N)
             if kept:
-                factor = kept[number] / (1.0 - ctx.dropout)  # (heads, N, N)
-                dropped, of_weights = (weights * factor).to(part.dtype), (of_weights * factor).to(part.dtype)
+                factor = _factors(kept[number], ctx.dropout, weights.dtype)  # (heads, N, N)
+                dropped, of_weights = weights * factor, of_weights.mul_(factor)  # (heads, N, N) each
             of_scores = softmax_gradient(of_weights, weights)  # (heads, N, N)
             result[:, 0] = (torch.bmm(of_scores, key) * scale).transpose(0, 1)  # (N, heads, D)
             result[:, 1] = torch.bmm(of_scores.mT, query * scale).transpose(0, 1)  # (N, heads, D)

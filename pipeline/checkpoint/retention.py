@@ -12,13 +12,7 @@ import sys
 from pathlib import Path
 
 from common.files.atomic import sync
-from pipeline.checkpoint.checkpoint_manifest import (
-    MANIFEST,
-    OWN_FILES,
-    CheckpointManifest,
-    DamagedCheckpoint,
-    check,
-)
+from pipeline.checkpoint.checkpoint_manifest import MANIFEST, OWN_FILES, CheckpointManifest, DamagedCheckpoint, check
 
 TAG = re.compile(r"step-(\d{8,})")  # the name of a checkpoint's directory
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")

@@ -49,11 +49,7 @@ class PlacedSequences(NamedTuple):
 
 
 def place_sequences(
-    rows: PackedRows,
-    per_row: NDArray[np.int64],
-    tokens: Tokens,
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
+    rows: PackedRows, per_row: NDArray[np.int64], tokens: Tokens, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> PlacedSequences:
     """Writes sequences into blank rows, each [CLS] first [SEP] second [SEP], or [CLS] first [SEP] without a second.
 

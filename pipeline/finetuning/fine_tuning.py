@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from common.errors import UserError
 from common.files import atomic
-from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import InitialWeights, exported_checkpoint
+from pipeline.checkpoint.initial_weights import InitialWeights, exported_checkpoint, load_run
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_directory import RESULTS, OneRunRecord, read_results
 from pipeline.data import sampler
@@ -179,8 +178,7 @@ class FineTuning(TrainingTask):
     def conclude(self, run: TrainingRun) -> str:
         """Predicts with the best step."""
         best = exported_checkpoint(self.settings.flags.output)
-        model = self.task.kind.make_model(self.task, self.settings.model)
-        model.load_state_dict(load_weights(best))
+        model = load_run(self.settings.flags.output, best)
         model = model.to(run.engine.device, next(run.engine.module.parameters()).dtype)
         self._write_results(model, run.state.step, step_of(best))
         return f"the model of step {step_of(best)}"
@@ -200,9 +198,7 @@ class FineTuning(TrainingTask):
         for split in [split for split in self.features if split != "train"]:
             predictions = predict(model, self.features[split], self.control, next(model.parameters()).device)
             self.control.all_or_raise(
-                functools.partial(_write_split, task, split, predictions, output),
-                (OSError, UserError),
-                failed,
+                functools.partial(_write_split, task, split, predictions, output), (OSError, UserError), failed
             )
             if predictions is not None and (of_split := task.kind.metrics(task, predictions)):
                 metrics[split] = of_split

@@ -28,13 +28,7 @@ from torch.nn import functional
 from common.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel
 from model.config import ExecutionOptions
-from model.distillation import (
-    PARTS,
-    AlbertForDistillation,
-    DistillationOutput,
-    principal_directions,
-    taught_layers,
-)
+from model.distillation import PARTS, AlbertForDistillation, DistillationOutput, principal_directions, taught_layers
 from model.layers.embeddings import FactorisedEmbeddings
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights
 from pipeline.data.collate import Batch, Collator

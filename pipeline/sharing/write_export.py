@@ -26,13 +26,7 @@ from model import bert, checkpoint, huggingface
 from model.albert import ModelWithHead
 from pipeline.analysis.comparison import read_predictions
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import (
-    HEAD_FILE,
-    exported_checkpoint,
-    load_run,
-    restore_file_ids,
-    task_of_run,
-)
+from pipeline.checkpoint.initial_weights import HEAD_FILE, exported_checkpoint, load_run, restore_file_ids, task_of_run
 from pipeline.checkpoint.pooling import write_pooling
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_directory import RESULTS, read_results

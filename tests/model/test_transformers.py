@@ -123,11 +123,15 @@ def test_fields_that_config_json_leaves_out_have_the_defaults_of_transformers():
     assert [fields[name] for name in special] == [getattr(theirs, name) for name in special]
 
 
-def test_the_same_draws_of_dropout_train_the_same_model():
+def test_the_same_draws_of_dropout_train_the_same_model(monkeypatch):
     """Losses and gradients are those of `transformers`, step by step, when both draw the same masks in the same order.
 
     The three probabilities differ, and come from the configuration of `transformers`.
     """
+    monkeypatch.setattr(
+        "model.layers.processor._draw_kept",
+        lambda shape, probability: functional.dropout(torch.ones(shape), probability).bool().to(torch.uint8),
+    )
     dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.3}
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 32}
     fields = {"vocab_size": 50, "max_position_embeddings": 12, "attn_implementation": "eager", **sizes, **dropout}

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from model import AlbertForPreTraining, AlbertModel, ExecutionOptions
+from model.layers import processor
 from model.layers.attention import AttentionPattern, attend, choose_kernel
 from model.layers.processor import attend_per_sequence
 from tests.model.examples import Synchronisations, tiny_config
@@ -139,7 +140,7 @@ def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_both_
     projected = torch.randn(sum(LENGTHS), 3, 4, 8, generator=generator).to(dtype).requires_grad_()
     direction = torch.randn(sum(LENGTHS), 4, 8, generator=generator)
     torch.manual_seed(3)
-    factors = [(torch.rand(4, n, n) >= dropout) / (1 - dropout) for n in LENGTHS]
+    factors = [processor._draw_kept(torch.Size((4, n, n)), dropout) / (1 - dropout) for n in LENGTHS]
     contexts = []
     for part, factor in zip(projected.double().split(LENGTHS), factors):
         query, key, value = part.unbind(1)  # (N, heads, D)

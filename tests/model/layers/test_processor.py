@@ -53,6 +53,49 @@ def test_gradients_in_16_bits_are_added_up_in_fp32(kind, dtype):
     assert max(errors(theirs, inputs, above)) > 0.09
 
 
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.999995])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_dropout_drops_each_element_alone_with_its_probability_and_both_ways(probability, dtype):
+    inputs = torch.ones(1_000_003, dtype=dtype, requires_grad=True)
+    torch.manual_seed(1)
+    found = processor.dropout(inputs, probability)
+    (gradient,) = torch.autograd.grad(found.sum(), inputs)
+    torch.testing.assert_close(gradient, found, rtol=0.0, atol=0.0)
+    values = found.unique().float()
+    torch.testing.assert_close(values, torch.tensor([0.0, 1 / (1 - probability)]), rtol=0.003, atol=0.0)
+    kept = (found != 0).double()
+    deviation = (probability * (1 - probability)) ** 0.5
+    bound = 5 * deviation / 1000 + 2**-16
+    assert abs(kept.mean() + probability - 1) < bound
+    for distance in range(1, 9):  # four elements share a random number
+        together = ((kept[distance:] - 1 + probability) * (kept[:-distance] - 1 + probability)).mean()
+        assert abs(together) < 5 * deviation**2 / 1000 + 2**-15, distance
+    torch.manual_seed(1)
+    assert torch.equal(processor.dropout(inputs, probability), found)
+    assert not torch.equal(processor.dropout(inputs, probability), found)
+
+
+def test_dropout_ends_with_the_training():
+    inputs = torch.ones(1000)
+    layer = processor.Dropout(0.5)
+    assert not torch.equal(layer(inputs), inputs)
+    assert torch.equal(layer.eval()(inputs), inputs)
+    assert torch.equal(processor.Dropout(0.0)(inputs), inputs)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 5)], ids=str)
+def test_tokens_that_occur_often_and_never_get_the_sums_of_torch(shape):
+    torch.manual_seed(0)
+    ids = torch.randint(2, 6, shape)  # 0, 1, 6 and 7 never
+    above = torch.randn(*shape, 4).bfloat16()
+    layer = processor.Embedding(8, 4).bfloat16()
+    exact = nn.Embedding.from_pretrained(layer.weight.double(), freeze=False)
+    layer(ids).backward(above)
+    exact(ids).backward(above.double())
+    assert torch.equal(layer(ids).double(), exact(ids))
+    assert torch.equal(layer.weight.grad, exact.weight.grad.bfloat16())
+
+
 @pytest.mark.slow
 def test_inductor_adds_up_in_fp32():
     torch.manual_seed(0)
