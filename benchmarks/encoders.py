@@ -2,9 +2,9 @@
 
     python -m benchmarks.encoders --init DIR --data GLUE --out WORK [--tasks cola ...] [--publish NAME]
 
-Both systems get the same files, hyperparameters, optimizer, steps and seeds, and for each seed the same batches. The
-weights after the last step are scored on the dev set: no step is chosen by it. `--by-length` gives Trainer its own
-batches of similar lengths, from a worker. `--systems this random` compares with random weights in the same shape.
+Both systems get the same files, hyperparameters, optimizer, steps, seeds and batches. The last weights are scored on
+the dev set, which chooses no step; all test sets are predicted, too. `--by-length` gives Trainer batches of similar
+lengths, from a worker. `--systems this random` compares with random weights in the same shape.
 
 Each run is a part: WORK/TASK/SYSTEM-SEED.json. The same command goes on after the last part; an interrupted one begins
 anew, so that its processor time is known. The page is written from the parts that are there, after each of them.
@@ -185,7 +185,7 @@ def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
         pairs = [[one.first for one in examples]]
         pairs += [[one.second for one in examples]] if examples[0].second is not None else []
         columns = tokenizer(*pairs, truncation=True, max_length=args.max_length)
-        labels = [float(one.label) if task.kind.predicts_numbers else one.label for one in examples]
+        labels = [float(one.label or 0) if task.kind.predicts_numbers else one.label or 0 for one in examples]
         return [dict(zip((*columns, "labels"), row)) for row in zip(*columns.values(), labels)]
 
     ends: list[float] = []
@@ -197,7 +197,6 @@ def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
         def on_step_end(self, *arguments: Any, **more: Any) -> None:
             ends.append(time.perf_counter())
 
-    dev = splits[task.dev_splits[0]]
     settings = {"max_steps": steps, "warmup_steps": warmup, "lr_scheduler_type": "linear", "seed": seed}
     settings |= {"learning_rate": args.learning_rate, "weight_decay": WEIGHT_DECAY, "adam_epsilon": EPS}
     settings |= {f"per_device_{split}_batch_size": args.batch_size for split in ("train", "eval")}
@@ -213,10 +212,11 @@ def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
         callbacks=[Clock()],
     )
     trainer.train()
-    if args.by_length:
-        dev = sorted(dev, key=lambda one: len(one.first + (one.second or "")))
-        trainer.args.train_sampling_strategy = "sequential"  # else the predictions are in another order than `dev`
-    logits = trainer.predict(encoded(dev)).predictions  # (N, C)
+    trainer.args.train_sampling_strategy = "sequential"  # else the predictions are in another order than the examples
+    dev_split = task.dev_splits[0]
+    for split in (*(splits.keys() - {"train", dev_split}), dev_split):  # all, as `pipeline.finetune` does
+        dev = sorted(splits[split], key=lambda one: len(one.first + (one.second or "")))
+        logits = trainer.predict(encoded(dev)).predictions  # (N, C)
     labels, ids = np.array([one.label for one in dev]), np.array([one.id for one in dev])
     found = Logits(ids, np.asarray(logits, dtype=np.float32), labels)
     speed = args.batch_size / float(np.median(np.diff(ends)))  # without the first step

@@ -104,7 +104,7 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
     assert seen != pytest.approx(expected[: len(seen)])
     assert set(seen) <= set(torch.tensor([example.label for example in train]).tolist())
     part = json.loads((tmp_path / "grouped" / "stsb" / "trainer-0.json").read_text())
-    assert (part["settings"]["batches"], orders) == ("by length", [True])
+    assert (part["settings"]["batches"], orders) == ("by length", [True, True])
 
 
 @torch.no_grad()
