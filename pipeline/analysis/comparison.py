@@ -98,7 +98,7 @@ def verdict_of(weights: str, gain: Interval | None, exceeds_majority: bool = Tru
     if weights == "random":
         return "random weights themselves"
     if gain is None:
-        return "random weights not run"
+        return "no --random-weights run"
     if gain[0] > 0:
         return "pre-training helps"
     return "pre-training hurts" if gain[1] < 0 else "no difference shown"

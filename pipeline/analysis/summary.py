@@ -59,7 +59,7 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
     training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
     if not evaluations or (speed := sustained_speed(training)) is None:
-        fault = "speed; give more --steps" if evaluations else "evaluation (--eval-data); TensorBoard has its curves"
+        fault = "speed; give more --steps" if evaluations else "evaluation yet, or no --eval-data; see TensorBoard"
         raise UserError(f"{directory} has no {fault}")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:

@@ -69,7 +69,7 @@ def test_a_run_is_compared_with_random_weights_of_its_own_model(tmp_path, capsys
     assert random.startswith("70.0 ")
     made_runs.finetuning(tmp_path / "tuned" / "without_dev", "sst2", "x", {})  # left out
     ((*_, random, _, _, verdict),) = compared(tmp_path, capsys, "tuned", "a")
-    assert (random, verdict) == ("not run", "random weights not run")
+    assert (random, verdict) == ("not run", "no --random-weights run")
 
 
 def test_own_tasks_of_other_labels_are_not_compared(tmp_path, capsys):
@@ -88,7 +88,7 @@ def test_own_tasks_of_other_labels_are_not_compared(tmp_path, capsys):
         ("pre-trained", (0.1, 2.0), True, "pre-training helps"),
         ("pre-trained", (-0.1, 2.0), True, "no difference shown"),
         ("pre-trained", (-2.0, -0.1), True, "pre-training hurts"),
-        ("pre-trained", None, True, "random weights not run"),
+        ("pre-trained", None, True, "no --random-weights run"),
         ("random", (0.1, 2.0), True, "random weights themselves"),
         ("pre-trained", (0.1, 2.0), False, "not above the majority class"),
     ],
@@ -169,7 +169,7 @@ def test_the_table_says_what_the_records_say(tmp_path):
     log_run(tmp_path / "later", 0, 70)
     assert "evaluated at step       60" in summarise(tmp_path / "later", tmp_path / "export").splitlines()
     log_run(tmp_path / "begun", 0, 10)
-    with pytest.raises(UserError, match=r"begun has no evaluation \(--eval-data\); TensorBoard has its curves"):
+    with pytest.raises(UserError, match=r"begun has no evaluation yet, or no --eval-data; see TensorBoard"):
         summarise(tmp_path / "begun", tmp_path / "export")
 
 
