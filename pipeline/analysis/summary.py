@@ -48,8 +48,7 @@ def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
 def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     """A short table of a run, which names the exported model, and the picture of the curves if there is one.
 
-    Of pre-training it has the last evaluation and the speed. Raises UserError: the directory holds no run, a
-    fine-tuning run that has not ended, or a run without an evaluation on held-out rows.
+    Raises UserError: the directory holds no run, or one of fine-tuning that has not ended, or has logged no speed.
     """
     if (directory / RESULTS).exists():
         return _of_fine_tuning(read_run(directory))
@@ -58,18 +57,20 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
         so_far = directory / metrics_file.METRICS
         raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
     training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
-    if not evaluations or (speed := sustained_speed(training)) is None:
-        fault = "speed; give more --steps" if evaluations else "evaluation yet, or no --eval-data; see TensorBoard"
-        raise UserError(f"{directory} has no {fault}")
+    if (speed := sustained_speed(training)) is None:
+        raise UserError(f"{directory} has no speed yet; give more --steps")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
 
-    step = max(training[-1]["step"], evaluations[-1]["step"])
+    step = max(record["step"] for record in (*training[-1:], *evaluations[-1:]))
     rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
-    rows |= {"evaluated at step": f"{evaluations[-1]['step']:,}"} if evaluations[-1]["step"] < step else {}
+    if not evaluations:
+        rows["training loss"] = f"{last('loss', training):.3f} (not evaluated yet, or no --eval-data)"
+    elif evaluations[-1]["step"] < step:
+        rows["evaluated at step"] = f"{evaluations[-1]['step']:,}"
     newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
-    for name, metrics in parts_of(newest, names_of_held_out(settings)).items():
+    for name, metrics in parts_of(newest, names_of_held_out(settings)).items() if newest else ():
         if settings.distilled is not None:
             rows |= {f"{name or 'held-out'} {key}": f"{metrics[key]:.4f}" for key in metrics if _DISTANCE.match(key)}
             continue
@@ -119,8 +120,7 @@ def _of_fine_tuning(run: TaskRun) -> str:
             reach = [f"{end:.4g}" for end in spread.get(split, {}).get(name, ())]
             rows[f"{split} {name}"] = f"{value:.4g}" + (f" ({' to '.join(reach)})" if reach else "")
     rows["run"] = str(run.directory)
-    lines = _lines(rows)
-    return "\n".join([*lines, "", "with intervals:", f"  python -m pipeline.evaluate compare --runs {run.directory}"])
+    return "\n".join([*_lines(rows), "", f"with intervals: python -m pipeline.evaluate compare --runs {run.directory}"])
 
 
 def _lines(rows: Mapping[str, object]) -> list[str]:

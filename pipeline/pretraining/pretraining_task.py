@@ -152,6 +152,9 @@ class PreTraining(TrainingTask):
         counts = [collator.shards.manifest.counts for collator in self.training.collators]
         if fault := describe_missing_labels(counts, self.settings.objective):
             lines.append(f"note: {fault}")
+        for name, collator in self.held_out.items():
+            if describe_missing_labels([collator.shards.manifest.counts], task := self.settings.objective):
+                lines.append(f"note: no {task.upper()} of --eval-data {name}: one document, or no second segments")
         begin, end = self.settings.first_step, self.settings.steps
         if outside := [str(step) for step in self.settings.milestones if not begin < step <= end]:
             lines.append(f"note: --keep-at: the run does not reach step {', '.join(outside)}, so nothing is kept there")

@@ -169,7 +169,14 @@ def test_the_table_says_what_the_records_say(tmp_path):
     log_run(tmp_path / "later", 0, 70)
     assert "evaluated at step       60" in summarise(tmp_path / "later", tmp_path / "export").splitlines()
     log_run(tmp_path / "begun", 0, 10)
-    with pytest.raises(UserError, match=r"begun has no evaluation yet, or no --eval-data; see TensorBoard"):
+    lines = summarise(tmp_path / "begun", tmp_path / "export").splitlines()
+    shown = {line[:24].strip(): line[24:] for line in lines}
+    assert shown["training loss"] == "7.600 (not evaluated yet, or no --eval-data)"
+    assert (shown["steps"], shown["time"]) == ("10 of 100, 200 tokens", "10 s on 1 rank")
+    assert not [line for line in lines if "held-out" in line]
+    assert len(curves_of(tmp_path / "begun").axes) == 2
+    (tmp_path / "begun" / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match="begun has no speed yet; give more --steps"):
         summarise(tmp_path / "begun", tmp_path / "export")
 
 

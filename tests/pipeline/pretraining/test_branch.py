@@ -97,10 +97,13 @@ def test_one_held_out_document_gives_no_accuracy_of_nsp(trained, corpus, tmp_pat
     data_prep("extract", "--source", "text", "--input", tmp_path / "one.txt", "--out", tmp_path / "one")
     words = ("--vocab", corpus.vocabulary, "--max-seq-length", "64", "--out", tmp_path / "shards")
     data_prep("shards", "--documents", tmp_path / "one", *words)
-    train("one_document", 3, held_out=[str(tmp_path / "shards")])
+    said = train("one_document", 3, held_out=[str(tmp_path / "shards")]).stdout
+    assert "--eval-data shards" not in said
     *_, record = (record for record in outcome(folder / "one_document")[0] if record["split"] == "eval")
     scored = {name for name in record if name.endswith("p_accuracy")}
     assert scored == {"sop_accuracy", "nsp_accuracy", "shards/sop_accuracy"}
+    said = train("of_nsp", 3, "--objective", "nsp", held_out=[str(tmp_path / "shards")]).stdout
+    assert said.count("no NSP of --eval-data") == said.count("note: no NSP of --eval-data shards: one document") == 1
 
 
 def test_a_branch_with_another_batch_reads_the_rows_that_follow(trained, words):
