@@ -15,7 +15,6 @@ Legend of the shapes: T tokens or rows of a matrix, N tokens of one sequence or 
 """
 
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -84,7 +83,7 @@ class Embedding(nn.Embedding):
             return super().forward(input)
         # Most rows of a table are in no batch. Those that are get their sums once, and nothing is added in 16 bits.
         used, places = input.unique(return_inverse=True)  # (U,), (...)
-        return _GradientsInFp32.apply(partial(functional.embedding, places), functional.embedding(used, self.weight))
+        return functional.embedding(places, functional.embedding(used, self.weight).float()).to(self.weight.dtype)
 
 
 class Dropout(nn.Dropout):

@@ -94,17 +94,24 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
     orders, predict = [], transformers.Trainer.predict
 
     def see_order(self, dataset):
-        orders.append(list(self._get_eval_sampler(dataset)) == list(range(len(dataset))))
+        lengths = [len(row["input_ids"]) for row in dataset]
+        orders.append((len(dataset), list(self._get_eval_sampler(dataset)) == list(range(len(dataset)))))
+        assert lengths[0] < lengths[-1], "they are sorted by length"
         assert (len(self.train_dataset), self.args.dataloader_num_workers) == (len(train), 1)
         return predict(self, dataset)
 
     monkeypatch.setattr(transformers.Trainer, "predict", see_order)
-    grouped = [*words, "--out", str(tmp_path / "grouped"), "--by-length", "--part", "stsb", "trainer", "0"]
+    grouped = [*words, "--out", str(tmp_path / "grouped"), "--by-length", "--max-length", "64"]
+    grouped += ["--part", "stsb", "trainer", "0"]
     assert encoders.main(grouped) == 0
     assert seen != pytest.approx(expected[: len(seen)])
     assert set(seen) <= set(torch.tensor([example.label for example in train]).tolist())
     part = json.loads((tmp_path / "grouped" / "stsb" / "trainer-0.json").read_text())
-    assert (part["settings"]["batches"], orders) == ("by length", [True, True])
+    splits = reading.read(find_task("stsb"), str(tmp_path / "glue"))
+    assert (part["settings"]["batches"], orders) == (
+        "by length",
+        [(len(splits["test"]), True), (len(splits["dev"]), True)],
+    )
 
 
 @torch.no_grad()

@@ -135,6 +135,22 @@ def test_dropout_takes_weights_and_keeps_their_expectation(dtype):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_under_a_mask_it_is_the_softmax_of_what_may_be_seen(is_packed, dropout, dtype, tolerance):
+    pattern = AttentionPattern.for_packed_rows(IDS) if is_packed else AttentionPattern.for_padded_rows(IDS >= 0)
+    projected = torch.randn(2, 12, 3, 2, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+    torch.manual_seed(3)
+    factors = processor._draw_kept(torch.Size((2, 2, 12, 12)), dropout) / (1 - dropout)
+    query, key, value = projected.double().permute(2, 0, 3, 1, 4)  # (B, heads, S, D) each
+    scores = (query @ key.mT / 8**0.5).masked_fill(~pattern.mask, -torch.inf)
+    expected = (scores.softmax(-1) * factors @ value).transpose(1, 2)
+    torch.manual_seed(3)
+    found = attend(projected, pattern, dropout)
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_inside_each_sequence_it_is_the_softmax_and_drops_the_same_weights_both_ways(dropout, dtype, tolerance):
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(sum(LENGTHS), 3, 4, 8, generator=generator).to(dtype).requires_grad_()
