@@ -11,7 +11,7 @@ from data_prep.text.vocabulary import MAX_PIECES, Vocabulary, find_vocabulary
 from data_prep.text.wordpiece_vocabulary import CONFIG_FILE, WordPieceVocabulary
 
 MAX_FILE_BYTES = 1 << 30
-_REMEDY = "name the file or directory of one, or make one with `python -m data_prep vocab`"
+_REMEDY = "name a spiece.model, tokenizer.json, vocab.txt or its directory, or make one: `python -m data_prep vocab`"
 
 
 def load_vocabulary(path: Path, remedy: str = _REMEDY) -> Vocabulary:

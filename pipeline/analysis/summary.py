@@ -101,7 +101,7 @@ def _of_held_out(name: str, metrics: Mapping[str, float], objective: str) -> dic
         value, low, high = (100 * metrics.get(f"{task}_accuracy{end}", math.nan) for end in ("", "_low", "_high"))
         if not math.isnan(value):
             pairs = metrics.get("pairs", math.nan)
-            interval = f"95 % interval {low:.1f} to {high:.1f}"
+            interval = f"95 % interval {low:.1f} to {high:.1f}" + ", not trained" * (task != objective)
             rows[f"{name} {task.upper()} accuracy"] = f"{value:.1f} % ({interval}) of {pairs:,.0f} pairs"
     return rows
 

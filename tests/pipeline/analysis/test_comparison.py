@@ -163,6 +163,7 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["steps"] == "60 of 100, 1,200 tokens"
     assert shown["held-out MLM loss"] == "6.500 nats, 8.3 % above the unigram entropy 6.000"
     assert shown["held-out SOP accuracy"] == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
+    assert shown["held-out NSP accuracy"].endswith(", not trained) of 40 pairs")
     assert shown["training speed"] == "50 tokens/s in fp16"
     assert shown["time"] == "60 s on 1 rank"
     assert "evaluated at step" not in shown
