@@ -56,15 +56,16 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     if not isinstance(settings, PretrainSettings):
         so_far = directory / metrics_file.METRICS
         raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
-    training, evaluations = (metrics_file.read_records(directory, split) for split in ("train", "eval"))
+    training, evaluations, saves = (metrics_file.read_records(directory, split) for split in ("train", "eval", "save"))
     if (speed := sustained_speed(training)) is None:
         raise UserError(f"{directory} has no speed yet; give more --steps")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
 
-    step = max(record["step"] for record in (*training[-1:], *evaluations[-1:]))
-    rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens"}
+    step = max(records[-1]["step"] for records in (training, evaluations, saves) if records)
+    logged = f" by step {training[-1]['step']:,}" * (training[-1]["step"] < step)
+    rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens{logged}"}
     if not evaluations:
         rows["training loss"] = f"{last('loss', training):.3f} (not evaluated yet, or no --eval-data)"
     elif evaluations[-1]["step"] < step:
@@ -146,10 +147,8 @@ def curves_of(run: Path) -> "Figure":
     Raises UserError: the directory holds no pre-training run, or no record of training.
     """
     os.environ["MPLBACKEND"] = "agg"  # no display is needed; one that matplotlib does not know is an error
-    import matplotlib  # half a second that a table need not wait
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # half a second that a table need not wait
 
-    matplotlib.use("agg")
     settings = read_settings(run)
     training, evaluations = (metrics_file.read_records(run, split) for split in ("train", "eval"))
     if not isinstance(settings, PretrainSettings) or settings.distilled is not None or not training:
@@ -158,7 +157,7 @@ def curves_of(run: Path) -> "Figure":
     losses, accuracies = figure.subplots(1, 2)
     losses.plot(*_points(training, "mlm_loss"), label="training")
     losses.set(xlabel="steps", ylabel="MLM loss (nats)")
-    for number, name in enumerate(names_of_held_out(settings) or ("",)):
+    for number, name in enumerate((names_of_held_out(settings) or ("",)) if evaluations else ()):
         prefix, held_out = f"{name}/" * (number > 0), f"held out{name and f', {name}'}"
         (line,) = losses.plot(*_points(evaluations, f"{prefix}mlm_loss"), marker="o", label=held_out)
         color = line.get_color()
@@ -170,6 +169,7 @@ def curves_of(run: Path) -> "Figure":
         reach = [[at - end for at, end in zip(middle, low)], [end - at for at, end in zip(middle, high)]]
         interval = f"{held_out}, with its 95 % interval"
         accuracies.errorbar(steps, middle, yerr=reach, marker="o", capsize=3, color=color, label=interval)
+    accuracies.plot(*_points(training, f"{settings.objective}_accuracy"), alpha=0.3, label="training")
     accuracies.axhline(0.5, linestyle="--", color="gray", label="chance")
     accuracies.set(xlabel="steps", ylabel=f"{settings.objective.upper()} accuracy")
     for axes in (losses, accuracies):

@@ -61,7 +61,7 @@ def _is_metric(value: Any, may_be_object: bool = False) -> bool:
 
 
 def read_records(run: Path, split: str) -> list[dict[str, Any]]:
-    """The records of `split` ("train" or "eval") in a run's metrics.jsonl, by step; none without a file.
+    """The records of `split` ("train", "eval" or "save") in a run's metrics.jsonl, by step; none without a file.
 
     Raises UserError for a file that cannot be read.
     """

@@ -62,7 +62,8 @@ class Trainer:
         self._bar = Progress(task.name, settings.steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         run.say = self._bar.say
         self._score: float | None = None  # of the evaluation after the present step
-        self._saved_step = run.state.step or None  # of the newest checkpoint: a resumed run starts at one
+        # Of its newest checkpoint: a resumed run starts at one, and a branch at another run's.
+        self._saved_step = run.state.step if run.state.step > settings.first_step else None
         self._failed_saves, self._has_saved = 0, False  # of this start
         self._compilations = 0  # of this run, up to the last look
         progress.get_progress().took_save(save_seconds)

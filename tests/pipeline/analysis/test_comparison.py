@@ -176,6 +176,10 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert (shown["steps"], shown["time"]) == ("10 of 100, 200 tokens", "10 s on 1 rank")
     assert not [line for line in lines if "held-out" in line]
     assert len(curves_of(tmp_path / "begun").axes) == 2
+    with (tmp_path / "begun" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 14, "split": "save", "save_seconds": 0.5}\n')
+    saved, *_ = summarise(tmp_path / "begun", tmp_path / "export").splitlines()
+    assert saved.split(maxsplit=1) == ["steps", "14 of 100, 200 tokens by step 10"]
     (tmp_path / "begun" / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match="begun has no speed yet; give more --steps"):
         summarise(tmp_path / "begun", tmp_path / "export")

@@ -2,13 +2,16 @@
 
 import hashlib
 import json
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from data_prep.text.sentencepiece_vocabulary import train_sentencepiece
 from pipeline.checkpoint.retention import step_of, tags
 from pipeline.pretraining.lengths import EarlierStart, length_of, paper_steps, skipped_batches_of
 from pipeline.pretraining.pretraining_task import PreTraining
+from pipeline.run import start
 from tests.data_prep.corpora import make_sentences
 from tests.docs.pages import REPOSITORY, blocks_of
 from tests.pipeline.conftest import data_prep, run
@@ -104,6 +108,33 @@ def test_one_held_out_document_gives_no_accuracy_of_nsp(trained, corpus, tmp_pat
     assert scored == {"sop_accuracy", "nsp_accuracy", "shards/sop_accuracy"}
     said = train("of_nsp", 3, "--objective", "nsp", held_out=[str(tmp_path / "shards")]).stdout
     assert said.count("no NSP of --eval-data") == said.count("note: no NSP of --eval-data shards: one document") == 1
+
+
+def stop_before_the_first_step(command: list[str], other: Path) -> list[Ended]:
+    """Stops a branch before its first step, removes the run that it has left, and starts it again."""
+    print_header = start._print_header
+
+    def warn(*arguments):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        print_header(*arguments)
+
+    with mock.patch.object(start, "_print_header", warn):
+        ended = run_one(command)
+    shutil.rmtree(other)
+    return [ended, run_one(command)]
+
+
+def test_a_branch_that_is_stopped_before_its_first_step_needs_the_other_run_no_more(trained, corpus, tmp_path):
+    folder, _ = trained
+    other, output = tmp_path / "other", tmp_path / "branch"
+    shutil.copytree(folder / "constant", other)
+    config = str(folder / "constant.json")
+    words = {"--branch": str(other), "--data": str(corpus.train), "--steps": "12", "--deepspeed_config": config}
+    command = line(words | {"--model": "albert-tiny", "--model-args": SMALL, "--output": str(output)})
+    ends = processes.run(1, stop_before_the_first_step, command, other, scratch=tmp_path)
+    assert [end.status for end in ends] == [75, 0], ends
+    assert "saved at step 9" in ends[0].stdout
+    assert "finished after 12 steps" in ends[1].stdout
 
 
 def test_a_branch_with_another_batch_reads_the_rows_that_follow(trained, words):
