@@ -136,7 +136,7 @@ def check_gpus_are_usable() -> None:
     raise UserError(
         f"{'DS_ACCELERATOR is cuda' if chosen else f'this host has {gpu}'}, and torch {torch.__version__} (built for "
         f"CUDA {torch.version.cuda or 'none'}) cannot use a GPU: {reason}; install a driver and a build of torch that "
-        'fit (docs/quickstart.md, "GPU drivers"), make CUDA_VISIBLE_DEVICES name GPUs, or set DS_ACCELERATOR=cpu to '
+        'fit (docs/quickstart.md, "1. Set up"), make CUDA_VISIBLE_DEVICES name GPUs, or set DS_ACCELERATOR=cpu to '
         "use the processor"
     )
 

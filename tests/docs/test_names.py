@@ -77,6 +77,17 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_sections_that_messages_name_exist():
+    files = [
+        path for folder in ("common", "data_prep", "model", "pipeline") for path in (REPOSITORY / folder).rglob("*.py")
+    ]
+    named = {found for file in files for found in re.findall(r'(docs/\w+\.md), "([^"]+)"', text_of(file))}
+    assert len(named) >= 2
+    for page, section in named:
+        headings = [block.lines[0].lstrip("# ") for block in blocks_of(REPOSITORY / page) if block.kind == "heading"]
+        assert section in headings, f"{page} has no section {section!r}"
+
+
 @pages
 def test_modules_and_what_is_in_them_exist(page):
     named = re.findall(r"(?<![\w/.-])((?:benchmarks|common|data_prep|model|pipeline)(?:\.\w+)+)", text_of(page))
