@@ -214,9 +214,9 @@ def run_trainer(args: Any, task: Task, system: str, seed: int) -> None:
     trainer.train()
     trainer.args.train_sampling_strategy = "sequential"  # else the predictions are in another order than the examples
     for split in sorted(splits.keys() - {"train"}, key=lambda split: split == task.dev_splits[0]):
-        dev = sorted(splits[split], key=lambda one: len(one.first + (one.second or "")))  # the dev set comes last
-        logits = trainer.predict(encoded(dev)).predictions  # (N, C)
-    labels, ids = np.array([one.label for one in dev]), np.array([one.id for one in dev])
+        examples = sorted(splits[split], key=lambda one: len(one.first + (one.second or "")))
+        logits = trainer.predict(encoded(examples)).predictions  # (N, C), in the end those of the dev set
+    labels, ids = np.array([one.label for one in examples]), np.array([one.id for one in examples])
     found = Logits(ids, np.asarray(logits, dtype=np.float32), labels)
     average = np.mean if args.by_length else np.median  # by length, most steps are shorter than the mean
     speed = args.batch_size / float(average(np.diff(ends)))  # without the first step

@@ -17,7 +17,6 @@ from pipeline.data.mixture import names_of
 from pipeline.settings.run_settings import PretrainSettings
 from pipeline.settings.settings_file import read_settings
 from pipeline.training import metrics_file
-from pipeline.training.metrics_file import parts_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,14 +55,15 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     if not isinstance(settings, PretrainSettings):
         so_far = directory / metrics_file.METRICS
         raise UserError(f"{directory} is a fine-tuning run that has not ended; its metrics so far are in {so_far}")
-    training, evaluations, saves = (metrics_file.read_records(directory, split) for split in ("train", "eval", "save"))
+    records = metrics_file.read_records(directory, "train", "eval", "save")
+    training, evaluations = ([one for one in records if one["split"] == split] for split in ("train", "eval"))
     if (speed := sustained_speed(training)) is None:
         raise UserError(f"{directory} has no speed yet; give more --steps")
 
     def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
         return next((record[name] for record in reversed(records) if record.get(name) is not None), math.nan)
 
-    step = max(records[-1]["step"] for records in (training, evaluations, saves) if records)
+    step = max(one["step"] for one in records)  # a save is logged after later steps
     logged = f" by step {training[-1]['step']:,}" * (training[-1]["step"] < step)
     rows = {"steps": f"{step:,} of {settings.steps:,}, {last('tokens', training):,.0f} tokens{logged}"}
     if not evaluations:
@@ -71,7 +71,7 @@ def summarise(directory: Path, export: Path, curves: Path | None = None) -> str:
     elif evaluations[-1]["step"] < step:
         rows["evaluated at step"] = f"{evaluations[-1]['step']:,}"
     newest = {key: last(key) for key in dict.fromkeys(key for one in evaluations for key in one if key != "split")}
-    for name, metrics in parts_of(newest, names_of_held_out(settings)).items() if newest else ():
+    for name, metrics in metrics_file.parts_of(newest, names_of_held_out(settings)).items() if newest else ():
         if settings.distilled is not None:
             rows |= {f"{name or 'held-out'} {key}": f"{metrics[key]:.4f}" for key in metrics if _DISTANCE.match(key)}
             continue

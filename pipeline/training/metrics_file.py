@@ -60,12 +60,12 @@ def _is_metric(value: Any, may_be_object: bool = False) -> bool:
     return value is None or (isinstance(value, int | float) and abs(value) <= MAX_VALUE)
 
 
-def read_records(run: Path, split: str) -> list[dict[str, Any]]:
-    """The records of `split` ("train", "eval" or "save") in a run's metrics.jsonl, by step; none without a file.
+def read_records(run: Path, *splits: str) -> list[dict[str, Any]]:
+    """The records of `splits` ("train", "eval", "save") in a run's metrics.jsonl, by step; none without a file.
 
     Raises UserError for a file that cannot be read.
     """
-    return [record for _, record in _complete_records(run) if record["split"] == split]
+    return [record for _, record in _complete_records(run) if record["split"] in splits]
 
 
 def check_numbers(run: Path, record: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -175,7 +175,8 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["training loss"] == "7.600 (not evaluated yet, or no --eval-data)"
     assert (shown["steps"], shown["time"]) == ("10 of 100, 200 tokens", "10 s on 1 rank")
     assert not [line for line in lines if "held-out" in line]
-    assert len(curves_of(tmp_path / "begun").axes) == 2
+    legends = [axes.get_legend().get_texts() for axes in curves_of(tmp_path / "begun").axes]
+    assert [[text.get_text() for text in texts] for texts in legends] == [["training"], ["training", "chance"]]
     with (tmp_path / "begun" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 14, "split": "save", "save_seconds": 0.5}\n')
     saved, *_ = summarise(tmp_path / "begun", tmp_path / "export").splitlines()
